@@ -332,7 +332,8 @@ class Loops:
     """Whether elements are moved or computed from each other alone: several at once are cheap."""
 
     in_place = False
-    """Whether the first result lies where an operand does: what it leaves as it is, is there."""
+    """Whether the first result lies where the operand does that it is made in (`Op.carried`): what
+    it leaves as it is, is there."""
 
     current = 1
     """Lanes of the vector that the driver is asking for."""

@@ -63,9 +63,10 @@ def scatter_elements(
     if 0 in data.shape:
         return
     with k.parallel(lines) as line:
-        with k.loop(data.shape[axis]) as i:
-            at = [*line[:axis], i, *line[axis:]]
-            outs[0].store(at, data(at))
+        if not k.in_place:
+            with k.loop(data.shape[axis]) as i:
+                at = [*line[:axis], i, *line[axis:]]
+                outs[0].store(at, data(at))
         if 0 in indices.shape:
             return
         inside = None
@@ -96,9 +97,10 @@ def scatter_nd(k: Loops, op: ScatterNd, ins: list[Source | None], outs: list[Sin
     if 0 in data.shape:
         return
     with k.parallel(data.shape[depth:]) as rest:
-        with k.loops(data.shape[:depth]) as place:
-            at = [*place, *rest]
-            outs[0].store(at, data(at))
+        if not k.in_place:
+            with k.loops(data.shape[:depth]) as place:
+                at = [*place, *rest]
+                outs[0].store(at, data(at))
         if 0 in indices.shape[:-1]:
             return
         with k.loops(indices.shape[:-1]) as tuples:

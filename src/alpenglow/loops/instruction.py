@@ -19,7 +19,7 @@ from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.copy import Copy, Fill
 from alpenglow.ops.quantize import Requantize
-from alpenglow.program.instr import Anchor, Instr, Region, anchor_node
+from alpenglow.program.instr import Anchor, Instr, Region, anchor_node, carried_operand
 
 
 class Frame:
@@ -150,7 +150,8 @@ def build(
            for i, r in enumerate(instr.ins)]  # fmt: skip
     k = Loops(b, facts, _small(instr, facts), strict, dot)
     k.moves = all(isinstance(op, Elementwise | Copy) for op in instr.operators())
-    k.in_place = bool(instr.outs) and instr.outs[0] in instr.ins
+    carried = carried_operand(instr)
+    k.in_place = carried is not None and instr.ins[carried] == instr.outs[0]
     if _elementwise(instr) or isinstance(instr.op, Fill):
         merge_axes([*outs, *(w for w in ins if w is not None)])
     sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]

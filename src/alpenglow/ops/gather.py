@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,8 @@ class ScatterElements(Primitive):
     axis: int = 0
     reduction: str = "none"
 
+    carried = MappingProxyType({0: 0})
+
     def infer(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
         check_reduction(self, data, self.reduction)
         check_beside(self, data, indices, self.axis)
@@ -191,6 +194,8 @@ class ScatterNd(Primitive):
     """
 
     reduction: str = "none"
+
+    carried = MappingProxyType({0: 0})
 
     def infer(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
         check_reduction(self, data, self.reduction)

@@ -159,6 +159,23 @@ def anchor_node(body: Graph) -> Node | None:
     return anchors[-1] if anchors else None
 
 
+def carried_operand(instr: Instr, result: int = 0) -> int | None:
+    """Return which operand an operator writes into for a result (`Op.carried`); None: into none.
+
+    Of a fused instruction it is one that its last node alone reads, as it is.
+    """
+    if instr.body is None:
+        return instr.op.carried.get(result)
+    outputs = list(instr.body.outputs.values())
+    node = outputs[0].producer if len(outputs) == 1 else None
+    if node is None or 0 not in node.op.carried or outputs[0] is not node.results[0]:
+        return None
+    v = node.inputs[node.op.carried[0]]
+    position = next((i for i, x in enumerate(instr.body.inputs.values()) if x is v), None)
+    uses = sum(x is v for n in instr.body.nodes for x in n.inputs)
+    return position if uses == 1 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Alloc:
     """From here on the buffer holds something."""

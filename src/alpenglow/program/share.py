@@ -3,7 +3,9 @@
 That is allowed where every element of the result is computed from the operand's element at the
 same place and from nothing else of it: elementwise operators, all of whose results at a place are
 computed before one is stored there, and operands that a fused instruction meets only after its
-heavy part.  An operator may say so of a result itself (`Op.carried`).
+heavy part.  An operator may say so of a result itself (`Op.carried`).  Where such an operator
+writes into an input for an output, the input is copied to the output first, and written there: a
+loop may then leave the copy out (`runtime.turns`).
 
 A variable is computed in place where that is allowed, or where all who read what it has at entry
 come before all who write what it has at exit.
@@ -11,17 +13,19 @@ come before all who write what it has at exit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.program.instr import Instr, Program, Region, anchor_node, whole
+from alpenglow.ops.copy import Copy
+from alpenglow.program.instr import Instr, Program, Region, anchor_node, carried_operand, whole
 
 
 def share(program: Program) -> Program:
     """Return the program with results computed in place where that is possible."""
     program = _in_one_buffer(program, _staying(program))
+    program = replace(program, body=tuple(s for i in program.instrs() for s in _split(program, i)))
     instrs = list(program.instrs())
     last = {r.buffer: k for k, i in enumerate(instrs) for r in (*i.outs, *i.reads())}
     writers: dict[str, int] = {}
@@ -54,6 +58,23 @@ def share(program: Program) -> Program:
         body.append(replace(instr, ins=ins, outs=tuple(now(r) for r in instr.outs)))
     kept = {name: b for name, b in program.buffers.items() if name not in taken}
     return replace(program, body=tuple(body), buffers=kept)
+
+
+def _split(program: Program, instr: Instr) -> Iterator[Instr]:
+    """Yield an instruction that makes an output of an input as a copy and what is written there."""
+    position = carried_operand(instr)
+    r = None if position is None else instr.ins[position]
+    if r is None or len(instr.outs) > 1 or program.buffers[r.buffer].space != "input":
+        yield instr
+        return
+    (out,) = instr.outs
+    once = sum(x is not None and x.buffer == r.buffer for x in instr.ins) == 1
+    dense = r == whole(r.buffer, out.type) and out == whole(out.buffer, out.type)
+    if not once or not dense or program.buffers[out.buffer].space != "output":
+        yield instr
+        return
+    yield Instr(Copy(), (out,), (r,), names=instr.names)
+    yield replace(instr, ins=tuple(out if x is r else x for x in instr.ins))
 
 
 def _staying(program: Program) -> dict[str, str]:
@@ -118,8 +139,9 @@ def _in_one_buffer(program: Program, names: Mapping[str, str]) -> Program:
 
 def in_place_operands(instr: Instr, result: int = 0) -> set[int]:
     """Return the positions of operands that a result may overwrite."""
-    if result in instr.op.carried:
-        return {instr.op.carried[result]}
+    carried = carried_operand(instr, result)
+    if carried is not None:
+        return {carried}
     if isinstance(instr.op, Elementwise) and len(instr.outs) == 1:
         return set(range(len(instr.ins)))
     if instr.body is None or (len(instr.outs) > 1 and anchor_node(instr.body) is not None):

@@ -20,7 +20,15 @@ from alpenglow.ir.types import TensorType
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.copy import Copy, Fill
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
-from alpenglow.program.instr import Buffer, Instr, Program, Region, row_major, whole
+from alpenglow.program.instr import (
+    Buffer,
+    Instr,
+    Program,
+    Region,
+    carried_operand,
+    row_major,
+    whole,
+)
 
 Homes = dict[str, Region]
 
@@ -35,8 +43,7 @@ def eliminate_copies(program: Program) -> Program:
     for instr in reversed(list(program.instrs())):
         if isinstance(instr.op, Concat | Pad):
             _inside_out(program, instr, makers, homes)
-        if instr.op.carried and program.variables:
-            _into_variable(program, instr, makers, homes)
+        _into_carried(program, instr, makers, homes)
         if isinstance(instr.op, ViewAsComplex):
             _into_output(program, instr, makers, homes)
     body: list[Instr] = []
@@ -216,23 +223,21 @@ def _into_output(program: Program, instr: Instr, makers: Mapping[str, Instr], ho
         homes[pairs.buffer] = as_real(out)
 
 
-def _into_variable(
+def _into_carried(
     program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes
 ) -> None:
-    """Let what a variable that grows is made of in place be computed where that variable is."""
-    for result, operand in instr.op.carried.items():
-        out, r = instr.outs[result], instr.ins[operand]
-        cell = program.variables.get(out.buffer)
-        if (
-            r is None
-            or cell is None
-            or cell.axis is None
-            or not _movable(program, r, makers, homes)
-        ):
+    """Compute an operand where an output, or a variable that grows, is made of it in place."""
+    for result, out in enumerate(instr.outs):
+        position = carried_operand(instr, result)
+        r = None if position is None else instr.ins[position]
+        if r is None or r.type != out.type or not _movable(program, r, makers, homes):
             continue
+        target = homes.get(out.buffer, out)
+        cell = program.variables.get(target.buffer)
+        grows = cell is not None and cell.axis is not None
         readers = sum(x.buffer == r.buffer for i in program.instrs() for x in i.reads())
-        if readers == 1 and r.type == out.type:
-            homes[r.buffer] = out
+        if readers == 1 and (grows or program.buffers[target.buffer].space == "output"):
+            homes[r.buffer] = target
 
 
 def _movable(program: Program, r: Region, makers: Mapping[str, Instr], homes: Homes) -> bool:
