@@ -3,6 +3,9 @@
 Models compute shapes with ordinary operators: Shape, Gather, Concat, Mul, ….  Where an extent is
 open, its symbol takes the place of the number, and the same operators run on arrays of symbols:
 elementwise ones through their scalar formula, the others through their NumPy reference.
+
+Counters of loops often pass through floats, as ``int(float(i) + 1)``.  Under an assumption floats
+are carried along, too, if they are integers that their type holds exactly.
 """
 
 from __future__ import annotations
@@ -12,14 +15,26 @@ from typing import Any
 import numpy as np
 
 from alpenglow.frontends.presume import Undecided, at_least_0, is_0, presume
-from alpenglow.ir.dims import Dim, Sym, assuming, is_open, known, natural
+from alpenglow.ir.dims import (
+    Dim,
+    Sym,
+    assumed,
+    assuming,
+    is_element,
+    is_open,
+    known,
+    names,
+    natural,
+)
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceProd, ReduceSum
+from alpenglow.ops.select import Cast
 
 LIMIT = 64
 """Tensors of more elements than this are data, not shapes."""
@@ -30,10 +45,22 @@ BY_REFERENCE: tuple[type[Primitive], ...] = (
 """Operators whose references move, add and multiply elements, whatever these are."""
 
 
+MOST_EXACT = {"f32": 1 << 24, "f64": (1 << 31) - 1}
+"""Up to which number integers in floats are followed: their type and i32 hold them exactly."""
+
+ON_FLOATS = (Add, Broadcast, Cast, Concat, Reshape, Slice, Sub, Transpose)
+"""Operators that make integers of integers in floats, but for their size."""
+
+
 def may_be_shape(node: Node) -> bool:
-    """Whether the single result of `node` is a small integer tensor."""
+    """Whether the single result of `node` is a small tensor of integers, by its type at least."""
     t = node.results[0].type
-    if len(node.results) != 1 or t.dtype not in ("i32", "i64", "bool") or _repeats(node):
+    if len(node.results) != 1 or _repeats(node):
+        return False
+    if t.dtype in MOST_EXACT:
+        if assumed() is None or not isinstance(node.op, ON_FLOATS):
+            return False
+    elif t.dtype not in ("i32", "i64", "bool"):
         return False
     return t.static and t.size <= LIMIT
 
@@ -59,23 +86,33 @@ def propagate(node: Node, known: list[Array | None]) -> Array | None:
         return np.empty(shape, object)  # nothing was asked of symbols
     if any(k is None for k in known) or not may_be_shape(node):
         return None
-    t = node.output.type
-    arrays = [np.asarray(k, object) for k in known]
     try:
-        if isinstance(node.op, InRange):
-            return arrays[0] if _in_range(node.op, arrays[0]) else None
-        if isinstance(node.op, Elementwise):
-            result = np.asarray(node.op.scalar(SYMBOLIC, *arrays), object)
-            return np.broadcast_to(result, t.extents)
-        if isinstance(node.op, Gather):
-            # Indices must be numbers; the data may hold symbols.
-            indices = np.asarray(arrays[1], np.int64)
-            return np.asarray(node.op.reference(arrays[0], indices), object)
-        if isinstance(node.op, BY_REFERENCE):
-            return np.asarray(node.op.reference(*arrays), object)
+        elements = _propagated(node, [np.asarray(k, object) for k in known])
+        return elements if elements is None or _is_exact(node.output.type, elements) else None
     except (Undecided, TypeError):
         return None
+
+
+def _propagated(node: Node, arrays: list[Array]) -> Array | None:
+    """Return what an operator makes of elements; raise what it raises where they do not decide."""
+    if isinstance(node.op, InRange):
+        return arrays[0] if _in_range(node.op, arrays[0]) else None
+    if isinstance(node.op, Elementwise):
+        result = np.asarray(node.op.scalar(SYMBOLIC, *arrays), object)
+        return np.broadcast_to(result, node.output.type.extents)
+    if isinstance(node.op, Gather):
+        # Indices must be numbers; the data may hold symbols.
+        indices = np.asarray(arrays[1], np.int64)
+        return np.asarray(node.op.reference(arrays[0], indices), object)
+    if isinstance(node.op, BY_REFERENCE):
+        return np.asarray(node.op.reference(*arrays), object)
     return None
+
+
+def _is_exact(t: TensorType, elements: Array) -> bool:
+    """Whether a type holds these integers exactly; of symbols that is a guard."""
+    most = MOST_EXACT.get(t.dtype)
+    return most is None or all(-most <= d <= most for d in elements.reshape(-1).tolist())
 
 
 def _in_range(op: InRange, array: Array) -> bool:
@@ -90,10 +127,16 @@ def numbers(known: Array | None) -> bool:
 
 
 def of_constant(v: Value) -> Array | None:
-    """Return the elements of a small integer constant."""
-    if v.array is None or v.array.dtype.kind not in "iub" or v.array.size > LIMIT:
+    """Return the elements of a small constant of integers, which may be floats by their type."""
+    if v.array is None or v.array.size > LIMIT:
         return None
-    return v.array.astype(object)  # Python's own numbers
+    if v.type.dtype in MOST_EXACT and assumed() is not None:
+        whole = np.isfinite(v.array).all() and (v.array == np.rint(v.array)).all()
+        if not whole or (np.signbit(v.array) & (v.array == 0)).any():
+            return None
+        integers = v.array.astype(np.int64).astype(object)
+        return integers if _is_exact(v.type, integers) else None
+    return v.array.astype(object) if v.array.dtype.kind in "iub" else None  # Python's own numbers
 
 
 def _quotient(a: Dim, b: Dim) -> Dim:
@@ -113,6 +156,27 @@ def _remainder(a: Dim, b: Dim) -> Dim:
 def _rest(a: Dim, b: Dim) -> Dim:
     """Return what a leaves by b, with the sign of a; 0 where b is 0."""
     return a - b * _quotient(a, b) if presume(b, "!=") else 0
+
+
+def _smaller(a: Dim, b: Dim) -> Dim:
+    """Return the smaller of two extents; of equal ones the first of `_moving_first`."""
+    a, b = _moving_first(a, b)
+    return a if at_least_0(b - a) else b
+
+
+def _larger(a: Dim, b: Dim) -> Dim:
+    a, b = _moving_first(a, b)
+    return a if at_least_0(a - b) else b
+
+
+def _moving_first(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """Return two extents in order: an extent made of elements, such as a counter, comes first.
+
+    A loop ends where its counter reaches the other extent: the last turn then takes the same choice
+    as the turns before it, and runs the same code.
+    """
+    swap = any(map(is_element, names(b))) and not any(map(is_element, names(a)))
+    return (b, a) if swap else (a, b)
 
 
 def _sign(a: Dim) -> int:
@@ -158,10 +222,10 @@ class SymbolicMath:
         return _each(lambda a: a if at_least_0(a) else -a)(x)
 
     def minimum(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: a if at_least_0(b - a) else b)(x, y)
+        return _each(_smaller)(x, y)
 
     def maximum(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: a if at_least_0(a - b) else b)(x, y)
+        return _each(_larger)(x, y)
 
     def eq(self, x: Any, y: Any) -> Any:
         return _each(lambda a, b: is_0(a - b))(x, y)

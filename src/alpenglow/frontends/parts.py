@@ -7,7 +7,7 @@ small integer tensors hold is kept along (`contents`), for models compute shapes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from alpenglow.frontends.presume import Needed, Undecided
 from alpenglow.frontends.reconcile import reconciled
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import Known
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import FLOATS, Array
 
 Made = TypeVar("Made")
 
@@ -54,6 +54,16 @@ class PartImporter(ABC):
 
     def contents(self, v: Value) -> Array | None:
         """Return the elements of v if it is a small integer tensor whose elements are known."""
+        return None if v.type.dtype in FLOATS else self._integers(v)
+
+    def results(self, names: Mapping[str, str]) -> dict[str, Array]:
+        """Return the known elements of results; `names` maps each to the name of its value."""
+        known = {out: self.contents(v) for out, name in names.items()
+                 if (v := self.values.get(name)) is not None}  # fmt: skip
+        return {out: elements for out, elements in known.items() if elements is not None}
+
+    def _integers(self, v: Value) -> Array | None:
+        """Return the elements of a small tensor if they are known and integers."""
         if v.producer is None:
             return self.known[v] if v in self.known else contents.of_constant(v)
         if v not in self.known:
@@ -71,7 +81,7 @@ class PartImporter(ABC):
             extents = np.empty(node.output.type.extents, object)
             extents[...] = node.op.extents_of(v.type)
             return extents
-        known = [None if v is None else self.contents(v) for v in node.inputs]
+        known = [None if v is None else self._integers(v) for v in node.inputs]
         return contents.propagate(node, known)
 
     def _missed(self, needed: Needed) -> None:

@@ -315,6 +315,22 @@ def _is_natural(atom: Atom) -> bool:
     return natural(atom.left) and natural(atom.right)
 
 
+def solution(x: Dim) -> tuple[str, int] | None:
+    """Return a symbol and the number that it must be if x is 0; None if x leaves it open."""
+    terms = x.terms if isinstance(x, Sym) else ()
+    rest = sum(c for monomial, c in terms if not monomial)
+    match [(monomial, c) for monomial, c in terms if monomial]:
+        case [((str() as name,), factor)] if rest % factor == 0:
+            return name, -rest // factor
+    return None
+
+
+def solved(guards: Guards) -> dict[str, int]:
+    """Return the symbols that guards make numbers, each by itself."""
+    solutions = (solution(x) for x, relation in guards if relation == "==")
+    return dict(s for s in solutions if s is not None)
+
+
 def names(dim: Dim) -> set[str]:
     """Return the symbols that occur in `dim`."""
     symbols: set[str] = set()

@@ -183,19 +183,12 @@ def _numbers() -> dict[str, int]:
     equations = [x for x, relation in guards if relation == "=="]
     numbers: dict[str, int] = {}
     while assumption is not None:
-        left = [y for x in equations if isinstance(y := dims.bind(x, numbers), Sym)]
-        # What is met is among the solutions; where there is one only, it is that.
-        solved = {next(iter(dims.names(y))) for y in left if _has_one_solution(y)}
+        solutions = (dims.solution(dims.bind(x, numbers)) for x in equations)
+        solved = dict(s for s in solutions if s is not None)
         if not solved:
             break
-        numbers |= {name: assumption.values[name] for name in solved}
+        numbers |= solved
     return numbers
-
-
-def _has_one_solution(x: Sym) -> bool:
-    """Whether x == 0 says what number an extent is: x is linear in one name."""
-    unknown = [m for m, _ in x.terms if m]
-    return len(unknown) == 1 and len(unknown[0]) == 1 and isinstance(unknown[0][0], str)
 
 
 def _guards() -> list[Guard]:

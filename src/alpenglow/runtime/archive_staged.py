@@ -88,6 +88,7 @@ def _stage(stage: KeptStage, before: int, numbers: Mapping[Any, int]) -> dict[st
         "guards": printed(o.guards),
         "others": dict(o.others),
         "elements": {n: _contents(n, a) for n, a in o.elements.items()},
+        "contents": {n: _contents(n, a) for n, a in o.contents.items()},
         "graph": None if stage.graph is None else graph_text.print_graph(stage.graph),
         "values": {} if stage.graph is None else dict(o.values),
         "artifacts": len(stage.artifacts),
@@ -204,7 +205,8 @@ def _read_stage(
     outline = Outline(
         inputs, outputs, dict(_pairs(fields["handed_on"], str)),
         replace(then, actions=actions), guards, values, dict(_pairs(fields["others"], bool)),
-        {n: _read_contents(c, stored) for n, c in _pairs(fields["elements"], object)},
+        *({n: _read_contents(c, stored) for n, c in _pairs(fields[key], object)}
+          for key in ("elements", "contents")),
     )  # fmt: skip
     count = _number(fields["artifacts"], 0, 1 << 31)
     stage = KeptStage(outline, graph, tuple(islice(left, count)))
@@ -308,6 +310,8 @@ def _check_flow(model: KeptModel) -> None:
             if not isinstance(action, Apply):
                 _check_loop(action)
         asked = set(o.then.needs)
+        counters = o.elements.keys() if before < 0 else set[str]()  # measured as a run begins
+        measured = measured | (counters & model.inputs.keys())
         if read - names or asked - behind or o.elements.keys() != measured:
             raise ValueError("a stage reads values that are not there")
         if list(o.others) != touched(o.then.actions, o.outputs):

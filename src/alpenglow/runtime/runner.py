@@ -22,13 +22,14 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
-from alpenglow.ir.dims import Assumption, Guards, assuming
+from alpenglow.ir.dims import Assumption, Guards, assuming, solved
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.staged import Action, Apply, Known, Loop, Scan, StagedModel
+from alpenglow.ir.staged import Action, Apply, Known, Loop, Part, Scan, StagedModel
 from alpenglow.ir.staged_text import Continuation
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact
 from alpenglow.runtime import calls, feeds, loops
+from alpenglow.runtime.counters import counters_of, symbols_of
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.installed import Installed
 from alpenglow.runtime.kept import KeptModel, KeptStage, Outline, Unmet, touched
@@ -41,6 +42,9 @@ from alpenglow.runtime.turns import Roles
 
 Compile = Callable[[Graph, Guards, Sequence[Artifact]], InProcess]
 """Makes what runs a part for which guards hold, of what was compiled of it before."""
+
+Imported = tuple[Part, Mapping[str, TensorType], Assumption]
+"""A part, the types of the values before it, and what it takes for granted."""
 
 MOST_STAGES = 16
 """How many ways to go on are kept at each place."""
@@ -65,6 +69,7 @@ class Runner:
         self._lock = threading.RLock()
         types = {n: t for n, t in model.inputs.items() if t is not None}
         self._declared = types, Matcher(types)
+        self._counters: tuple[str, ...] = ()
         self._starts: dict[Key, Step] = {}
         self._steps = 0
         self._untold: set[Key] = set()
@@ -133,8 +138,7 @@ class Runner:
 
         Where no stage goes on from such inputs, one is imported, or None is returned.
         """
-        key = signature(inputs)
-        step = self._starts.get(key)
+        step = self._starts.get(signature(inputs, self._counters))
         if step is not None:
             return step
         state = State(env)
@@ -143,6 +147,7 @@ class Runner:
         if stage is None and not imports:
             return None
         stage = stage or self._stage(self._first, self.model.begin(), state)
+        key = signature(inputs, tuple(state.elements))  # an import may have found more counters
         return self._remember(self._starts, key, Step.into(stage, state, declared))
 
     def _next(self, step: Step, env: Env) -> Step:
@@ -184,6 +189,8 @@ class Runner:
             self._declared = types, declared
             state.values = {}
         state.types |= types
+        for name in self._counters:
+            state.measure(name)
         return types
 
     def _output(self, env: Env, name: str) -> Any:
@@ -197,10 +204,13 @@ class Runner:
         if stage is not None:
             return stage
         with self._lock:
-            # Another thread may have made it meanwhile.
+            # Another thread may have made it meanwhile, and have found counters.
+            if stages is self._first:
+                for name in self._counters:
+                    state.measure(name)
             stage = self._accepting(stages, state)
             if stage is None:
-                stage = self._imported(rest, state)
+                stage = self._imported(rest, state, stages is self._first)
                 stages.insert(0, stage)
                 if len(stages) > MOST_STAGES:
                     del stages[MOST_STAGES:]
@@ -215,7 +225,61 @@ class Runner:
             state.values = dict(values)
         return None
 
-    def _imported(self, rest: Any, state: State) -> Stage:
+    def _imported(self, rest: Any, state: State, first: bool) -> Stage:
+        part, types, assumption = self._part(rest, state)
+        if first and self.roles is not None and part.rest is not None:
+            whole = self._counted(rest, part, state)
+            part, types, assumption = whole or (part, types, assumption)
+        idle = not part.actions and part.rest is not None and not part.graph.nodes
+        if idle and all(n in state.elements for n in part.needs):
+            raise UnsupportedError(
+                f"{len(part.rest)} nodes wait for each other's data", file=self.model.file
+            )
+        guards = tuple(assumption.guards)
+        handed_on = self._handed_on(part.graph)
+        computes = bool(part.graph.outputs) and not handed_on
+        run = self._compile(part.graph, guards, ()) if computes else None
+        outputs = {n: v.type for n, v in part.graph.outputs.items()}
+        outline = Outline(
+            inputs={n: v.type for n, v in part.graph.callers_inputs().items()},
+            outputs=outputs,
+            handed_on=handed_on,
+            then=Continuation.of(part),
+            guards=guards,
+            values=assumption.values,
+            others={n: state.type_of(n) is None for n in touched(part.actions, outputs)},
+            elements=dict(state.elements),
+            contents=part.contents,
+        )
+        return Stage(outline, run, part.rest)
+
+    def _counted(self, rest: Any, part: Part, state: State) -> Imported | None:
+        """Import the body of a loop whole, if it is cut only at what its counters decide.
+
+        The elements of counters are then known as a turn begins, as symbols, to this state too.
+        """
+        counters = dict.fromkeys(self._counters)
+        while part.rest is not None:
+            more = None if part.actions else counters_of(part, state.env)
+            if not more or not more - counters.keys():
+                return None
+            counters |= dict.fromkeys(sorted(more))
+            trial = State(state.env)
+            self._begin(trial)
+            for name in counters:
+                trial.measure(name)
+            try:
+                part, types, assumption = self._part(rest, trial)
+            except AlpenglowError:
+                return None  # the cut may come before what is wrong
+            if solved(tuple(assumption.guards)).keys() & symbols_of(trial.elements.values()):
+                return None  # this would serve one turn
+        self._counters = tuple(counters)
+        state.values, state.types, state.elements = trial.values, trial.types, trial.elements
+        return part, types, assumption
+
+    def _part(self, rest: Any, state: State) -> Imported:
+        """Import a part; return it with the types of values and what it takes for granted."""
         types: dict[str, TensorType] = {}
         others: set[str] = set()
         for name in state.env:
@@ -238,27 +302,7 @@ class Runner:
                 raise refusal.located(file=self.model.file) from error.__cause__ or error
             error.message = message
             raise error.located(file=self.model.file) from None
-        idle = not part.actions and part.rest is not None and not part.graph.nodes
-        if idle and all(n in state.elements for n in part.needs):
-            raise UnsupportedError(
-                f"{len(part.rest)} nodes wait for each other's data", file=self.model.file
-            )
-        guards = tuple(assumption.guards)
-        handed_on = self._handed_on(part.graph)
-        computes = bool(part.graph.outputs) and not handed_on
-        run = self._compile(part.graph, guards, ()) if computes else None
-        outputs = {n: v.type for n, v in part.graph.outputs.items()}
-        outline = Outline(
-            inputs={n: v.type for n, v in part.graph.callers_inputs().items()},
-            outputs=outputs,
-            handed_on=handed_on,
-            then=Continuation.of(part),
-            guards=guards,
-            values=assumption.values,
-            others={n: state.type_of(n) is None for n in touched(part.actions, outputs)},
-            elements=dict(state.elements),
-        )
-        return Stage(outline, run, part.rest)
+        return part, types, assumption
 
     def _handed_on(self, graph: Graph) -> dict[str, str]:
         """Return of which values the outputs are other names, where that is all that a part does.
@@ -357,6 +401,9 @@ class Runner:
                 elif one.artifacts:
                     run = Installed(one.artifacts[0], self._threads)
                 stages.append(Stage(one.outline, run, one.outline.then.rest or None))
+                if stages is self._first:
+                    names = (*self._counters, *one.outline.elements)
+                    self._counters = tuple(dict.fromkeys(names))
                 waiting.append((one.next, stages[-1].next))
                 for action in one.outline.then.actions:
                     if not isinstance(action, Apply):

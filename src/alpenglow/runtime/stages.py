@@ -18,6 +18,7 @@ from alpenglow.ir import dims
 from alpenglow.ir.dims import Guards, Sym, element, symbol
 from alpenglow.ir.staged import RANKS, Apply
 from alpenglow.ir.types import NAMES, Array, TensorType
+from alpenglow.runtime.counters import element_steps
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.kept import Outline
 from alpenglow.runtime.layout import Layout, compiled
@@ -183,9 +184,10 @@ class Stage:
             types = declared
             if len(self._turns) >= MOST_TURNS:
                 self._turns.clear()
-            if Turns.serve(layout, roles):
-                types_here = {**declared, **self.outline.inputs}
-                turns = Turns(layout, types_here, self.outline.guards, roles)
+            o = self.outline
+            steps = element_steps(o.elements, o.contents, roles)
+            if steps is not None and Turns.serve(layout, roles):
+                turns = Turns(layout, {**declared, **o.inputs}, o.guards, roles, steps)
             self._turns[layout] = types, turns
         return turns
 
@@ -197,7 +199,9 @@ class Stage:
             if (state.type_of(name) is None) != other:
                 return False
         for name, (wanted, closed) in self._exact.items():
-            got = state.elements[name]
+            got = state.elements.get(name)
+            if got is None:  # another thread has found a counter meanwhile
+                return False
             if got.dtype != wanted.dtype or got.shape != wanted.shape:
                 return False
             if closed and not np.array_equal(got, wanted):

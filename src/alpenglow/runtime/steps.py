@@ -69,9 +69,10 @@ class Step:
         return tuple(facts)
 
 
-def signature(inputs: Mapping[str, Any]) -> Key:
-    """Return all that decides how a run on these inputs begins."""
-    return tuple(forms(inputs.values()))
+def signature(inputs: Mapping[str, Any], counters: Iterable[str] = ()) -> Key:
+    """Return all that decides how a run on these inputs begins, of which it reads some counters."""
+    elements = (np.asarray(inputs[n]).tobytes() for n in counters)
+    return (*forms(inputs.values()), *elements)
 
 
 def forms(values: Iterable[Any]) -> list[Hashable]:

@@ -13,7 +13,7 @@ left to the host, turn by turn: see `runtime.loops`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,31 +61,36 @@ class Turns:
     """How the turns of a loop follow each other, in the code of one layout.
 
     `types` are those of inputs for which the code was chosen; the guards hold of every turn.
-    Where `may_stop` is false, no turn ends the loop.
+    `counted` says by how much symbols of elements are larger in the next turn.  Where `may_stop` is
+    false, no turn ends the loop.
     """
 
     def __init__(
-        self, layout: Layout, types: Mapping[str, TensorType], guards: Guards, roles: Roles
-    ) -> None:
+        self, layout: Layout, types: Mapping[str, TensorType], guards: Guards, roles: Roles,
+        counted: Mapping[str, Dim],
+    ) -> None:  # fmt: skip
         assert self.serve(layout, roles), "these turns do not run in a row"
         self.layout = layout
         program = layout.artifact.program
+        instrs = list(program.instrs())
         results = _results(program)
         goes_on = results[roles.goes_on].buffer if roles.goes_on else ""
         self.may_stop = bool(goes_on) and not _hands_on(program, goes_on, roles.going)
         carried = [(i, results[o].buffer) for i, o in roles.carried]
-        in_place = [i in program.inputs and _extends(program, i, o) for i, o in carried]
-        idle = {o for (_, o), here in zip(carried, in_place, strict=True) if here}
-        idle |= set() if self.may_stop else {goes_on}
+        numbers = dims.solved((*guards, *layout.artifact.guards))
+        kept = [_kept(program, i, o, numbers) for i, o in carried]
+        idle = {n for copies in kept for n in copies}
+        if not self.may_stop:
+            idle |= {n for n, i in enumerate(instrs) if any(r.buffer == goes_on for r in i.outs)}
         own = {roles.count, roles.going, *roles.sliced, *(i for i, _ in roles.carried)}
         self._form = Form(
             layout=layout,
-            entries=[n for n, i in enumerate(program.instrs()) if not _is_idle(i, idle)],
+            entries=[n for n in range(len(instrs)) if n not in idle],
             count=roles.count,
             going=roles.going,
             goes_on=goes_on if self.may_stop else "",
             carried=carried,
-            in_place=in_place,
+            in_place=[bool(copies) for copies in kept],
             captured=[n for n in program.inputs if n not in own],
             sliced=roles.sliced,
             collected=[results[o].buffer for o in roles.collected],
@@ -95,9 +100,9 @@ class Turns:
         self._collected = [results[o].type for o in roles.collected]
         self._sliced = [types.get(i) for i in roles.sliced]
         every = (*types.values(), *(r.type for r in results.values()))
-        self.symbols = _symbols(every, guards, layout)
+        self.symbols = sorted(_symbols(every, guards, layout) | counted.keys())
         successor = {i: results[o].type for i, o in roles.carried}
-        steps = _steps({n: (t, successor.get(n, t)) for n, t in types.items()})
+        steps = _steps({n: (t, successor.get(n, t)) for n, t in types.items()}) | counted
         self._steps = [steps.get(s, 0) for s in self.symbols]
         self._step = compiled(self.symbols, [str(d) for d in self._steps])
         pairs = _unsure(zip(self._starts, self._results, strict=True))
@@ -207,9 +212,9 @@ class Turns:
 # ── what follows from types ──
 
 
-def _symbols(types: Iterable[TensorType], guards: Guards, layout: Layout) -> list[str]:
+def _symbols(types: Iterable[TensorType], guards: Guards, layout: Layout) -> set[str]:
     names = {n for t in types for n in t.symbols()} | {n for d, _ in guards for n in dims.names(d)}
-    return sorted(names | set(layout.symbols))
+    return names | set(layout.symbols)
 
 
 def _steps(types: Mapping[str, tuple[TensorType, TensorType]]) -> dict[str, Dim]:
@@ -269,11 +274,6 @@ def _results(program: Program) -> dict[str, Result]:
     return {program.names.get(o, o): Result(o, t) for o, t in types.items() if t is not None}
 
 
-def _is_idle(i: Instr, done: Set[str]) -> bool:
-    """Whether an instruction only copies to the start of what is there without it."""
-    return isinstance(i.op, Copy) and i.outs[0].buffer in done and i.outs[0].offset == 0
-
-
 def _writes(program: Program, buffer: str) -> list[tuple[Instr, Region]]:
     return [(i, out) for i in program.instrs() for out in i.outs if out.buffer == buffer]
 
@@ -287,28 +287,76 @@ def _hands_on(program: Program, goes_on: str, going: str) -> bool:
     return False
 
 
-def _extends(program: Program, source: str, result: str) -> bool:
-    """Whether a result begins with a copy of an input, and nothing else is written there."""
-    own = program.buffers[source].type
-    assert own is not None, f"input {source} has no type"
-    writes = _writes(program, result)
-    copies = [i for i, out in writes if _is_start(i, out, source, own)]
-    others = [out for i, out in writes if not _is_start(i, out, source, own)]
-    return len(copies) == 1 and all(_is_behind(out, dims.product(own.shape)) for out in others)
+def _kept(program: Program, source: str, result: str, numbers: Mapping[str, int]) -> list[int]:
+    """Return the instructions that are idle where one buffer holds both an input and a result.
+
+    They copy what the result keeps to where it is.  None are returned where one buffer cannot serve
+    both.  `numbers` are those of symbols that have one value.
+    """
+    if source not in program.inputs:
+        return []
+    own, whole = program.buffers[source].type, program.buffers[result].type
+    assert own is not None and whole is not None, f"input {source} or its result has no type"
+    instrs = list(program.instrs())
+    idle = [n for n, i in enumerate(instrs) if _stays(i, source, result)]
+    writes = [(n, out) for n, i in enumerate(instrs) for out in i.outs
+              if out.buffer == result and n not in idle]  # fmt: skip
+    if not idle:
+        return []
+    whole_first = len(idle) == 1 and _is_dense(instrs[idle[0]].outs[0], own)
+    if whole_first and all(_is_behind(out, dims.product(own.shape)) for _, out in writes):
+        return idle
+    first = min((n for n, _ in writes), default=len(instrs))
+    reads = [n for n, i in enumerate(instrs) if n not in idle
+             for r in i.reads() if r.buffer == source]  # fmt: skip
+    # An instruction may write where it reads only if it is said so of it.
+    if max(reads, default=-1) >= first:
+        return []
+    for n in idle:
+        kept = instrs[n].outs[0]
+        before = [out for k, out in writes if k < n]
+        if not all(_is_beside(out, kept, whole, numbers) for out in before):
+            return []
+    return idle
 
 
-def _is_start(i: Instr, out: Region, source: str, own: TensorType) -> bool:
-    """Whether an instruction copies all of an input to the start of its result."""
+def _stays(i: Instr, source: str, result: str) -> bool:
+    """Return True if an instruction copies part of an input to the same place of a result."""
     match i:
-        case Instr(op=Copy(), ins=(Region() as read,)) if read.buffer == source:
-            return _is_dense(read, own) and _is_dense(out, own)
+        case Instr(op=Copy(), ins=(Region() as read,), outs=(Region() as out,)):
+            same = (read.type, read.offset, read.strides) == (out.type, out.offset, out.strides)
+            return same and (read.buffer, out.buffer) == (source, result)
     return False
+
+
+def _is_beside(a: Region, b: Region, whole: TensorType, numbers: Mapping[str, int]) -> bool:
+    """Return True if one window on a tensor ends along an axis where the other begins.
+
+    On all other axes both are as long as the tensor, as the parts of a concatenation are.
+    """
+
+    def fixed(extents: Iterable[Dim]) -> list[Dim]:
+        return [dims.bind(d, numbers) for d in extents]
+
+    full, strides = fixed(whole.shape), fixed(_dense(whole))
+    if not fixed(a.strides) == fixed(b.strides) == strides or a.type.rank != b.type.rank:
+        return False
+    axes = zip(fixed(a.type.shape), fixed(b.type.shape), full, strides, strict=True)
+    partly = [(d, e, s) for d, e, n, s in axes if d != n or e != n]
+    if len(partly) != 1:
+        return False
+    ((d, e, stride),) = partly
+    return dims.bind(b.offset - a.offset, numbers) in (d * stride, -e * stride)
+
+
+def _dense(t: TensorType) -> list[Dim]:
+    """Return the strides of a tensor whose elements lie in a row."""
+    return [dims.product(t.shape[axis + 1 :]) for axis in range(t.rank)]
 
 
 def _is_dense(r: Region, t: TensorType) -> bool:
     """Whether a region is a tensor that begins where its buffer does."""
-    strides = [dims.product(t.shape[axis + 1 :]) for axis in range(t.rank)]
-    return r.type == t and r.offset == 0 and list(r.strides) == strides
+    return r.type == t and r.offset == 0 and list(r.strides) == _dense(t)
 
 
 def _is_behind(r: Region, size: Dim) -> bool:
