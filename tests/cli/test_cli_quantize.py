@@ -121,13 +121,51 @@ def test_other_names_get_the_text_of_the_graph(folder: Path) -> None:
     assert answer("run small.txt")["outputs"][0]["name"] == "scores"
 
 
-@pytest.mark.rest
-def test_the_text_of_a_graph_cannot_become_onnx(folder: Path) -> None:
-    alpenglow("show model.onnx --dim N=1 -o graph.txt")
+MLIR = """func.func @main(%x: tensor<1x16xf32>) -> tensor<1x4xf32> {
+  %w = stablehlo.constant dense<0.5> : tensor<16x4xf32>
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+       : (tensor<1x16xf32>, tensor<16x4xf32>) -> tensor<1x4xf32>
+  return %0 : tensor<1x4xf32>
+}"""
+
+
+EXPONENTIAL = """# after: import
+graph @main {
+  input %x : f32[1,3,8,8]
+  %y : f32[1,3,8,8] = matrix_exp(%x)
+  output y = %y
+}
+"""
+
+
+@pytest.mark.parametrize("ending", ["onnx", "ago", "txt"])
+def test_a_model_of_another_format_is_written_as_each(folder: Path, ending: str) -> None:
+    Path("model.mlir").write_text(MLIR)
+    np.savez("rows.npz", x=np.linspace(-1, 1, 64, dtype=np.float32).reshape(4, 16))
+    alpenglow(f"quantize model.mlir --data rows.npz -o small.{ending}")
+
+    (told,) = answer(f"run small.{ending}")["outputs"]
+
+    assert told["type"] == "f32[1,4]"
+
+
+def test_what_cannot_be_written_is_refused_before_the_work(folder: Path) -> None:
+    Path("graph.txt").write_text(EXPONENTIAL)
     found = alpenglow("quantize graph.txt --data samples.npz -o small.onnx", 2)
 
-    assert "has no ONNX model to put scales into" in found.stderr
-    alpenglow("quantize graph.txt --data samples.npz -o small.txt")
+    assert "matrix_exp" in found.stderr and "try: -o small.ago" in found.stderr
+
+
+def test_pictures_are_samples_and_their_folders_labels(folder: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        Path("pictures", name).mkdir(parents=True)
+        image.new("RGB", (9, 7), name == "cat" and "red" or "blue").save(f"pictures/{name}/0.png")
+    found = answer("quantize model.onnx --data pictures --metric top1 -o small.txt")
+
+    assert found["samples"] == 2
+    wrong = alpenglow("profile-ranges model.onnx --dim N=2 --data pictures -o r.yaml", 2)
+    assert "pictures are read for one input f32 or u8" in wrong.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Samples: what a model is run on to see its values, given by the caller or read from files.
 
 A data set is a folder of .npy and .npz files, a sample each, or one .npz file whose arrays have a
-first axis of samples.  Labels, where a metric needs them, are the array `labels`.
+first axis of samples.  Labels, where a metric needs them, are the array `labels`.  It may also be a
+folder of pictures, for a model with one input of pictures: their pixels are from 0 to 1 in f32, and
+from 0 to 255 in u8; the folders that they lie in, if any, are the labels.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError
-from alpenglow.base.words import unread
+from alpenglow.base.words import counted, unread
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.image import picture, pictures
 
 LABELS = "labels"
 
@@ -114,6 +117,8 @@ def _evenly(count: int, total: int) -> Array:
 def _in_folder(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
     files = sorted(f for f in folder.iterdir() if f.suffix in (".npy", ".npz"))
     apart = folder / f"{LABELS}.npy"
+    if not files:
+        return _of_pictures(folder, types)
     labels = _loaded(apart) if apart in files else None
     files = [f for f in files if f != apart]
 
@@ -128,6 +133,37 @@ def _in_folder(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
 
     if labels is None and files and files[0].suffix == ".npz" and LABELS in _loaded(files[0]):
         labels = [np.asarray(_loaded(f)[LABELS]).reshape(()) for f in files]
+    return _labelled(len(files), at, labels, str(folder))
+
+
+def _of_pictures(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
+    """Return the pictures of a folder as samples for the one input of a model."""
+    files = pictures(folder)
+    if not files:
+        raise FeedError("the data set is empty: there is nothing to see", file=str(folder))
+    name, t = next(iter(types.items()))
+    axis = 1 if t.rank == 4 and t.shape[1] in (1, 3) else t.rank - 1
+    extents = [d for i, d in enumerate(t.shape[1:], 1) if i != axis]
+    fixed = tuple(d for d in extents if isinstance(d, int))
+    channels = t.shape[axis] if t.rank == 4 else 0
+    many = t.rank == 4 and isinstance(t.shape[0], int) and t.shape[0] != 1
+    usual = t.dtype in ("f32", "u8") and channels in (1, 3) and len(fixed) == 2 and not many
+    if len(types) != 1 or not usual:
+        inputs = ", ".join(f"{n} {x}" for n, x in types.items())
+        raise FeedError(
+            f"the folder has {counted(len(files), 'file')}, none a .npy or .npz; pictures are read "
+            f"for one input f32 or u8 [1,3,H,W] or [1,H,W,3] of fixed size, and the inputs are "
+            f"{inputs}",
+            file=str(folder),
+            hint="give arrays: a .npz file whose arrays have a first axis of samples",
+        )
+
+    def at(i: int) -> Feeds:
+        pixels = picture(files[i][0], *fixed, int(str(channels)))
+        placed = np.moveaxis(pixels, 0, axis - 1)[np.newaxis]
+        return {name: np.rint(placed * 255).astype(np.uint8) if t.dtype == "u8" else placed}
+
+    labels = [np.asarray(number) for _, number in files if number is not None] or None
     return _labelled(len(files), at, labels, str(folder))
 
 

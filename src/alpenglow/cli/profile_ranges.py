@@ -22,7 +22,8 @@ from alpenglow.quant.observe import BINS
 data_option = click.option(
     "--data", type=click.Path(path_type=Path), required=True, metavar="DIR|NPZ",
     help="Samples: a folder of .npy and .npz files, one each, or a .npz file whose arrays have a "
-    "first axis of samples; labels, where needed, are the array `labels`.",
+    "first axis of samples; labels, where needed, are the array `labels`.  Or a folder of "
+    "pictures, whose subfolders are labels; pixels are from 0 to 1, in u8 to 255.",
 )  # fmt: skip
 
 

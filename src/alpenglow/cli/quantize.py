@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from alpenglow.base.errors import OptionError
+import alpenglow as ag
+from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.calibration.metrics import METRICS, Metric, decibels
 from alpenglow.calibration.ranges import profile_ranges
@@ -21,7 +23,8 @@ from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.profile_ranges import data_option, samples, whole_graph
 from alpenglow.cli.progress import progress
 from alpenglow.cli.show import write as write_text
-from alpenglow.cli.source import IMPORT, MARK, kind_of, refuse_constants
+from alpenglow.cli.source import IMPORT, MARK, is_onnx, refuse_constants
+from alpenglow.exporters.onnx import export_onnx
 from alpenglow.frontends.onnx.export import Exported, export
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.text import print_graph, side_weights
@@ -35,7 +38,6 @@ from alpenglow.quant.options import (
     QuantOptions,
     WeightsOnly,
 )
-from alpenglow.quant.plan import Plan
 from alpenglow.quant.profile import Profile
 from alpenglow.quant.schema import SCHEMAS
 from alpenglow.report.explain import Explanation, LayerReport, explain
@@ -84,7 +86,7 @@ alpenglow quantize model.onnx --data samples.npz --weights-only int4 --group 32 
 @data_option
 @click.option("-o", "output", type=files.Written(".npz"), required=True,
               metavar="FILE", help="FILE.onnx is ONNX with QuantizeLinear and DequantizeLinear; "
-              "any other is a text as from `show`.")  # fmt: skip
+              "FILE.ago is compiled; any other is a text as from `show`.")  # fmt: skip
 @click.option("--ranges", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="What profile-ranges wrote; else the samples are profiled now.")  # fmt: skip
 @click.option("--calibrate", type=click.IntRange(min=1), metavar="N",
@@ -120,14 +122,7 @@ def command(
         files.refuse_overwriting(click.get_current_context(), [("--report", page)])
     most = 1.0 if max_drop is None else share(max_drop)
     g = whole_graph(request)
-    to_onnx = output.suffix == ".onnx"
-    if to_onnx and kind_of(request) == "text":
-        raise OptionError(
-            f"{request.model} is the text of a graph, which has no ONNX model to put scales into",
-            hint=f"-o {output.with_suffix('.txt')}",
-        )
-    if to_onnx:
-        refuse_constants(request, "the ONNX file that is written has all inputs")
+    check_output(request, g, output)
     everything = samples(g, data)
     seen, tested = everything.parted(calibrate) if calibrate else (everything, everything)
     with progress() as bar:
@@ -140,7 +135,7 @@ def command(
                       precision=request.precision, threads=request.threads,
                       progress=bar)  # fmt: skip
     told = explain(tuning.plan, profile, tested, request.threads, tuning.precision, tuning.wide)
-    exported = write(request, tuning.plan, output, to_onnx)
+    exported = write(request, tuning, output)
     notes = exported.notes if exported else ()
     text = markdown(request, tuning, told, tested, notes)
     files.write(page, lambda file: _write(file, text))
@@ -157,14 +152,36 @@ def share(text: str) -> float:
     return value
 
 
-def write(request: Request, plan: Plan, output: Path, to_onnx: bool) -> Exported | None:
-    """Write the quantised model."""
-    if to_onnx:
-        exported = export(request.model, plan)
+def check_output(request: Request, g: Graph, output: Path) -> None:
+    """Raise an error, before all work, if the quantised graph cannot be written as `output`."""
+    if output.suffix != ".onnx":
+        return
+    if is_onnx(request):
+        refuse_constants(request, "the ONNX file that is written has all inputs")
+        return
+    try:
+        export_onnx(g)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"{request.model} is no ONNX file, and the graph that was read {error.message}",
+            hint=f"-o {output.with_suffix('.ago')}",
+        ) from None
+
+
+def write(request: Request, tuning: Tuning, output: Path) -> Exported | None:
+    """Write the quantised model: into the ONNX file that it was, or as a graph."""
+    if output.suffix == ".onnx" and is_onnx(request):
+        exported = export(request.model, tuning.plan)
         files.write(output, lambda file: _write(file, exported.model.SerializeToString()))
         return exported
-    g: Graph = convert(plan)
-    write_text(output, f"{MARK}{IMPORT}\n{print_graph(g)}\n", side_weights(g))
+    g: Graph = convert(tuning.plan)
+    if output.suffix == ".onnx":
+        export_onnx(g, output)
+    elif output.suffix == ".ago":
+        chosen = replace(request, precision=tuning.precision, keep=tuning.wide).options()
+        ag.compile(g, request.target, request.threads, options=chosen).save(output)
+    else:
+        write_text(output, f"{MARK}{IMPORT}\n{print_graph(g)}\n", side_weights(g))
     return None
 
 

@@ -16,7 +16,7 @@ from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import header, kind_of, refuse_constants
+from alpenglow.cli.source import header, is_onnx, onnx_of, refuse_constants
 from alpenglow.debug import peer
 from alpenglow.debug.failure import CHECKS, Failure, Trial, examined
 from alpenglow.debug.probe import Probe
@@ -51,10 +51,10 @@ alpenglow reduce model.onnx -o small.onnx --feeds arrays.npz --tolerance 1e-3 --
 @click.pass_context
 def command(ctx: click.Context, request: Request, output: Path, check: str, tolerance: float,
             seconds: float, limit: float) -> None:  # fmt: skip
-    """Shrink MODEL, an ONNX file, as long as it fails in the same way.
+    """Shrink MODEL, as long as it fails in the same way, and write it as ONNX.
 
-    It is loaded, compiled and run in a process of its own, over and over.  The exit code is 1 if
-    it does not fail at all.
+    A model of another format is reduced as `convert` writes it.  It is loaded, compiled and run in
+    a process of its own, over and over.  The exit code is 1 if it does not fail at all.
     """
     checks = tuple(c for c in CHECKS if check in ("any", c))
     if "onnxruntime" in checks and check != "any" and not peer.installed():
@@ -74,10 +74,12 @@ def command(ctx: click.Context, request: Request, output: Path, check: str, tole
 
 def read_case(request: Request) -> Case:
     """Return the ONNX model that was asked for, weights and all, and arrays for its inputs."""
-    if kind_of(request) != "model":
-        raise OptionError(f"reduce takes ONNX files, which {request.model} is not")
-    refuse_constants(request, "a file is reduced with all its inputs")
-    model = cut.whole(request.model)
+    if is_onnx(request):
+        refuse_constants(request, "a file is reduced with all its inputs")
+        model = cut.whole(request.model)
+    else:
+        model = onnx_of(request)
+        click.echo(f"{request.model} is reduced as the ONNX model that convert writes", err=True)
     return Case(model, feeds(_types(cut.input_types(model), request), request.inputs))
 
 

@@ -12,7 +12,15 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli.feeds import feeds, number
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show, table
-from alpenglow.cli.source import ModelSource, executable, kind_of, read, refuse_staged
+from alpenglow.cli.source import (
+    ModelSource,
+    executable,
+    is_onnx,
+    kind_of,
+    onnx_of,
+    read,
+    refuse_staged,
+)
 from alpenglow.compiler import require_closed
 from alpenglow.debug import peer
 from alpenglow.debug.bisect import bisect
@@ -65,6 +73,9 @@ def command(
 ) -> None:
     """Run MODEL compiled and in the interpreter, and in ONNX Runtime if that is installed.
 
+    ONNX Runtime runs MODEL itself if that is an ONNX file.  With --against it runs any other as
+    `convert` writes it.
+
     The exit code is 1 if an output differs by more than the tolerance.
     """
     source = read(request)
@@ -74,9 +85,10 @@ def command(
     arrays = feeds(exe.inputs, request.inputs)
     actual = exe.run(arrays)
     checks = compared("interpreter", _interpreted(source, arrays), actual)
-    why_not = _why_not(request)
+    why_not = _why_not(request, against is not None)
     if why_not is None:
-        checks += compared(PEER, peer.session(request.model, None).run(arrays), actual)
+        model = request.model if is_onnx(request) else onnx_of(request).SerializeToString()
+        checks += compared(PEER, peer.session(model, None).run(arrays), actual)
     elif against is not None:
         raise UnsupportedError(f"{PEER} cannot be compared with: {why_not}")
     ok = all(c.error <= tolerance for c in checks)
@@ -91,11 +103,14 @@ def command(
     ctx.exit(0 if ok else 1)
 
 
-def _why_not(request: Request) -> str | None:
-    """Return why ONNX Runtime is not asked; None if it is."""
-    if kind_of(request) != "model" or not peer.reads(request.model):
-        return "MODEL is no ONNX file"
-    if request.constants:
+def _why_not(request: Request, demanded: bool) -> str | None:
+    """Return why ONNX Runtime is not asked; None if it is, of another format only on demand."""
+    if not is_onnx(request):
+        if kind_of(request) == "archive":
+            return "MODEL holds machine code, and no graph"
+        if not demanded:
+            return "MODEL is no ONNX file; --against onnxruntime converts it"
+    elif request.constants:
         return "the file has other inputs than what --constants makes of it"
     return None if peer.installed() else "it is not installed (pip install onnxruntime)"
 

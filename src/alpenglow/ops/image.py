@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import importlib
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import FeedError, UnsupportedError
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import Array
 from alpenglow.ops.demand import refuse
@@ -57,6 +58,37 @@ class DecodeImage(Host):
             yield cls(pixels), stream
         yield cls(), np.zeros(3, np.uint8)
         yield cls("Grayscale"), np.zeros(0, np.uint8)
+
+
+def pictures(root: Path) -> list[tuple[Path, int | None]]:
+    """Return the files below a folder, each with the number of the subfolder it lies in.
+
+    Subfolders are classes, numbered in the order of their names; if there are none, the files of
+    the folder itself are returned, without a number.  Hidden files are left out.
+    """
+    classes = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    parts = [(number, folder) for number, folder in enumerate(classes)] or [(None, root)]
+    return [
+        (file, number)
+        for number, folder in parts
+        for file in sorted(folder.iterdir())
+        if file.is_file() and not file.name.startswith(".")
+    ]
+
+
+def picture(file: Path, height: int, width: int, channels: int) -> Array:
+    """Return a picture as f32[channels, height, width] from 0 to 1, one channel being grey.
+
+    Raises FeedError if it cannot be read, UnsupportedError without the extra `images`.
+    """
+    pillow = decoder()
+    try:
+        with pillow.open(file) as image:
+            same = image.convert("L" if channels == 1 else "RGB").resize((width, height))
+            pixels = np.asarray(same, np.float32).reshape(height, width, channels)
+    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
+        raise FeedError(f"{file} is no image that can be read: {error}") from error
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1) / 255)
 
 
 def decoder() -> Any:

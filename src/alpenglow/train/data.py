@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from alpenglow.base.errors import FeedError, OptionError
 from alpenglow.base.words import shown
-from alpenglow.ops.image import decoder
+from alpenglow.ops.image import picture, pictures
 
 Batch = Mapping[str, NDArray[Any]]
 
@@ -101,23 +101,11 @@ def folder(
     FeedError where there is no image, or one that cannot be read, UnsupportedError without the
     extra `images`.
     """
-    pillow = decoder()
-    root = Path(path)
-    classes = sorted(p.name for p in root.iterdir() if p.is_dir())
-    height, width = size
-    images, labels = [], []
-    for number, name in enumerate(classes):
-        for file in sorted((root / name).iterdir()):
-            try:
-                with pillow.open(file) as image:
-                    same = image.convert("L" if grey else "RGB").resize((width, height))
-                    pixels = np.asarray(same, np.float32).reshape(height, width, -1)
-            except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
-                raise FeedError(f"{file} is no image that can be read: {error}") from error
-            images.append(pixels.transpose(2, 0, 1) / 255)
-            labels.append(number)
-    if not images:
-        raise FeedError(f"{root} has no folders with images, one for each class")
+    files = [(file, number) for file, number in pictures(Path(path)) if number is not None]
+    if not files:
+        raise FeedError(f"{path} has no folders with images, one for each class")
+    images = [picture(file, *size, 1 if grey else 3) for file, _ in files]
+    labels = [number for _, number in files]
     return {names[0]: np.stack(images), names[1]: np.asarray(labels, np.int64)}
 
 
