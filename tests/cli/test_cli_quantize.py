@@ -160,7 +160,7 @@ def test_pictures_are_samples_and_their_folders_labels(folder: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     for name in ("cat", "dog"):
         Path("pictures", name).mkdir(parents=True)
-        image.new("RGB", (9, 7), name == "cat" and "red" or "blue").save(f"pictures/{name}/0.png")
+        image.new("RGB", (9, 7), (name == "cat" and "red") or "blue").save(f"pictures/{name}/0.png")
     found = answer("quantize model.onnx --data pictures --metric top1 -o small.txt")
 
     assert found["samples"] == 2
