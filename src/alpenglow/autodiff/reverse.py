@@ -20,7 +20,7 @@ from functools import partial
 
 from alpenglow.autodiff.beside import RULES
 from alpenglow.autodiff.formula import pull_back
-from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.base.errors import OptionError, TypeRuleError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Composite, Elementwise
 from alpenglow.ir.types import COMPLEX, FLOATS
@@ -43,6 +43,8 @@ def gradients(
     at.  Raises UnsupportedError if an operator on the way has no gradient.
     """
     for v in (y, *xs):
+        if not isinstance(v, Value):
+            raise OptionError(f"gradients: {v!r} is no Value", hint="graph.outputs['y']")
         if v.type.dtype not in (FLOATS if v is y else SMOOTH):
             raise TypeRuleError(f"gradient: {v} has none, expected floats")
     before = len(g.nodes)

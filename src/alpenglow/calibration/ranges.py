@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from alpenglow.base.progress import Progress, silent
 from alpenglow.calibration.samples import feeds_of
 from alpenglow.driver.compile import compile as compile_model
 from alpenglow.ir.graph import HIDDEN, Graph, Value
+from alpenglow.ir.misuse import told_of
 from alpenglow.ir.op import Elementwise
 from alpenglow.ops.activation import Relu
 from alpenglow.quant.activations import ALIASES
@@ -41,6 +42,11 @@ def profile_ranges(
     """
     check_bins(bins)
     check_graph(graph)
+    if samples is None or isinstance(samples, Mapping | str):
+        raise FeedError(
+            f"samples is {told_of(samples)}, expected samples one after the other",
+            hint='[{"x": first}, {"x": second}]',
+        )
     called = names(graph)
     types = {n: v.type for n, v in graph.inputs.items() if not n.startswith(HIDDEN)}
     inputs = [n for n, t in types.items() if t.dtype == "f32"]

@@ -286,7 +286,10 @@ def run_stages(
         deadline.check(f"pass '{p.name}'")
         begin = time.perf_counter()
         with tuned(record):
-            ir = p.run(ir, target)
+            made = p.run(ir, target)
+        if p in options.passes:
+            _require_same_kind(p, ir, made)
+        ir = made
         log.debug("pass %s: %.4f s", p.name, time.perf_counter() - begin)
         held = (held - p.breaks) | p.makes
         if p in options.passes or validator is not None:
@@ -300,6 +303,17 @@ def run_stages(
         yield p, ir
     if limit is not None and isinstance(ir, Program):
         require_fit(ir, limit, planned_before=not rows)
+
+
+def _require_same_kind(p: Pass, ir: Graph | Program, made: object) -> None:
+    """Raise OptionError if a pass of a caller returned anything else than what it was given."""
+    kind = Program if isinstance(ir, Program) or "program" in p.makes else Graph
+    if not isinstance(made, kind):
+        found = "None" if made is None else f"a {type(made).__name__}"
+        raise OptionError(
+            f"pass '{p.name}' returned {found}, expected a {kind.__name__}",
+            hint=f"return the {kind.__name__} at the end of the function",
+        )
 
 
 def _verify(stage: str, ir: Graph | Program, held: Properties) -> None:

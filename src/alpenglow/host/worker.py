@@ -63,6 +63,11 @@ class Worker:
 
 def check_workers(workers: Sequence[Worker]) -> None:
     """Raise OptionError unless there are workers, each with a name of its own."""
+    for w in workers:
+        if not isinstance(w, Worker):
+            raise OptionError(
+                f"a worker is {w!r}, expected a Worker", hint="Worker('a', Target.parse('cpu'))"
+            )
     names = [w.name for w in workers]
     if not names:
         raise OptionError("there are no workers", hint="[Worker('a', Target.parse('cpu'))]")

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base import deadline
-from alpenglow.base.errors import AlpenglowError, TypeRuleError
+from alpenglow.base.errors import AlpenglowError, GraphError, OptionError, TypeRuleError
 from alpenglow.base.memory import copied
 from alpenglow.base.words import counted, shown
-from alpenglow.ir import describe, dims
+from alpenglow.ir import describe, dims, misuse
 from alpenglow.ir.dims import Guards, Sym
 from alpenglow.ir.metadata import NONE, Metadata
 from alpenglow.ir.op import Elementwise, Op, check_arity
@@ -226,12 +226,11 @@ class Graph:
 
     def input(self, name: str, type_: TensorType | str) -> Value:
         """Add an input and return its value."""
-        if not name:
+        if not name or not isinstance(name, str):
             raise TypeRuleError(f"an input of graph {self.name} has no name")
         if name in self.inputs:
             raise TypeRuleError(f"graph {self.name} has two inputs called '{name}'")
-        t = TensorType.parse(type_) if isinstance(type_, str) else type_
-        self.inputs[name] = Value(t, name)
+        self.inputs[name] = Value(misuse.type_given(type_, f"the type of input '{name}'"), name)
         return self.inputs[name]
 
     def random_key(self) -> Value:
@@ -313,6 +312,10 @@ class Graph:
             raise TypeRuleError(f"graph {self.name} has a variable called '{name}'")
         if name in self.outputs:
             raise TypeRuleError(f"graph {self.name} has two outputs called '{name}'")
+        if not isinstance(value, Value):
+            raise TypeRuleError(
+                f"output '{name}' is {misuse.told_of(value)}, expected a Value of the graph"
+            )
         self.outputs[name] = value
         return value
 
@@ -323,8 +326,11 @@ class Graph:
 
         Nothing may write what is not copied, from then on.
         """
-        data = np.asarray(array)
-        return Value(type_ or type_of(data), name, array=copied(data) if copy else data)
+        data = misuse.array_given(array)
+        t = type_of(data) if type_ is None else misuse.type_given(type_, "the type of a constant")
+        if t.shape != data.shape and all(isinstance(d, int) for d in t.shape):
+            raise TypeRuleError(f"a constant has the shape {data.shape}, but its type is {t}")
+        return Value(t, name, array=copied(data) if copy else data)
 
     def __call__(self, op: Op, *inputs: Value | None, name: str = "") -> Value:
         """Append a node with one result and return that result."""
@@ -342,7 +348,11 @@ class Graph:
         operands = list(inputs)
         while operands and operands[-1] is None:
             operands.pop()
-        node = Node(op, operands, regions, name)
+        try:
+            node = Node(op, operands, regions, name)
+        except (AttributeError, TypeError):
+            misuse.require_operation(op, operands, Value)
+            raise
         self.nodes[node] = None
         return node
 
@@ -431,6 +441,11 @@ class Graph:
             env[v] = Value(v.type, v.name, array=v.array)
             env[v]._digest = v._digest
         for node in self.nodes:
+            if missing := [v for v in node.inputs if v is not None and v not in env]:
+                raise GraphError(
+                    f"graph {self.name}: {node.op.name} reads {missing[0]}, which is a value of "
+                    "another graph, or of a node that was removed"
+                )
             inputs = [None if v is None else env[v] for v in node.inputs]
             regions = [r._copied(extents, anew) for r in node.regions]
             if anew:
@@ -510,3 +525,12 @@ def _bind_attribute(value: Any, extents: Mapping[str, int]) -> Any:
     if isinstance(value, tuple) and any(isinstance(v, Sym) for v in value):
         return tuple(_bind_attribute(v, extents) for v in value)
     return value
+
+
+def require_graph(graph: object, what: str = "graph") -> None:
+    """Raise OptionError if an argument is no graph: a path, or an executable, perhaps."""
+    if not isinstance(graph, Graph):
+        raise OptionError(
+            f"{what} is {misuse.told_of(graph)}, expected a Graph",
+            hint="alpenglow.load(path) returns the Graph of a model file",
+        )

@@ -123,6 +123,8 @@ class Target:
         point group ``alpenglow.machines``).  Raises OptionError, with names that are alike, if no
         machine knows it.
         """
+        if not isinstance(text, str):
+            raise OptionError(f"target is {text!r}, expected a name", hint="'cpu'")
         name, *features = text.strip().lower().split("+")
         machines = list(_machines())
         for machine in machines:

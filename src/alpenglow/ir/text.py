@@ -29,7 +29,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -446,6 +446,12 @@ def _parse_operator(name: str, rest: str, arguments: str, source: Lines) -> Op:
         raise source.error(error.message, arguments) from error
     if unknown := attributes.keys() - known:
         raise source.error(f"{name} has no attribute {', '.join(sorted(unknown))}", arguments)
+    missing = [
+        f.name for f in fields(cls)  # type: ignore[arg-type]
+        if f.name not in attributes and f.default is MISSING and f.default_factory is MISSING
+    ]  # fmt: skip
+    if missing:
+        raise source.error(f"{name}: attribute {missing[0]} is missing", arguments)
     try:
         return cls(**attributes)
     except (TypeError, TypeRuleError) as error:

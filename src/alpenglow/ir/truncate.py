@@ -8,7 +8,8 @@ from dataclasses import replace
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import shown, some
 from alpenglow.ir import dims
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph, Value, require_graph
+from alpenglow.ir.misuse import told_of
 from alpenglow.ir.staged import StagedModel
 
 
@@ -22,8 +23,11 @@ def truncate(graph: Graph | StagedModel, *names: str) -> Graph:
     """
     if isinstance(graph, StagedModel):
         raise UnsupportedError(f"{graph!r} is no graph of a whole model, which could be cut")
-    if not names:
-        raise OptionError("a graph is cut at no value, expected the name of one or more")
+    require_graph(graph)
+    if not names or not all(isinstance(name, str) for name in names):
+        given = ", ".join(map(told_of, names)) or "no name"
+        raise OptionError(f"truncate: names is {given}, expected one name or more",
+                          hint='truncate(graph, "conv1", "conv2")')  # fmt: skip
     g = graph.copy()
     # A caller's structure tells of outputs that there are no more, and another import has them all.
     g.metadata, g.otherwise = replace(g.metadata, structure=None), None

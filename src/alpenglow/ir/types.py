@@ -54,6 +54,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
+ALIASES = {dtype.name: name for name, dtype in DTYPES.items()}
+"""Element types by the names that NumPy gives them, which are taken, too: float32."""
+
 HALVES = frozenset({"f16", "bf16"})
 """The short floats: what computes with them computes in f32."""
 
@@ -108,6 +111,8 @@ class TensorType:
     blocked: Dim | None = None
 
     def __post_init__(self) -> None:
+        if self.dtype in ALIASES:
+            object.__setattr__(self, "dtype", ALIASES[self.dtype])
         if self.dtype not in DTYPES:
             known = " ".join(DTYPES)
             raise TypeRuleError(f"no element type is called {self.dtype!r}; there are {known}")
@@ -132,7 +137,7 @@ class TensorType:
     def parse(cls, text: str) -> TensorType:
         """Read what `str` wrote, for example ``f32[N,3,224,224]``."""
         match = re.fullmatch(r"\s*(\w+)\s*(?:\[(.*)\])?\s*", text)
-        if match is None or match[1] not in DTYPES:
+        if match is None or match[1] not in DTYPES | ALIASES:
             known = " ".join(DTYPES)
             raise ParseError(f"'{text}' is no type; expected DTYPE[EXTENTS], DTYPE one of {known}")
         parts = [p for p in _listed(match[2] or "") if p.strip()]

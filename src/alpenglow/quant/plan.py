@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from alpenglow.base.errors import OptionError, UnsupportedError
-from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value, require_graph
+from alpenglow.ir.misuse import told_of
 from alpenglow.ir.op import Op
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ops.conv_transpose import ConvTranspose
@@ -50,6 +51,11 @@ def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
     Raises ModelError for a profile of another graph, OptionError for a name to keep that is none.
     """
     check_graph(g)
+    if profile is not None and not isinstance(profile, Profile):
+        raise OptionError(f"quantize: profile is {told_of(profile)}, expected a Profile",
+                          hint="profile_ranges(graph, samples)")  # fmt: skip
+    if not isinstance(options, QuantOptions):
+        raise OptionError(f"quantize: options is {told_of(options)}, expected QuantOptions(…)")
     called = names(g)
     _check_names(g, called.values(), options)
     if options.weights_only != "none":
@@ -135,8 +141,8 @@ def check_graph(g: object) -> None:
     if isinstance(g, StagedModel):
         raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
                                "can be neither profiled nor quantised")  # fmt: skip
-    if not isinstance(g, Graph):
-        raise OptionError(f"{g!r} is no graph", hint="alpenglow.load reads one from a file")
+    require_graph(g)
+    assert isinstance(g, Graph), "required"
     if g.initial:
         names = ", ".join(g.initial)
         raise UnsupportedError(f"graph {g.name} can be neither profiled nor quantised: what its "

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value, require_graph
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.custom_gradient import CustomGradient
@@ -33,6 +33,9 @@ def trainable(
     """
     if isinstance(graph, StagedModel):
         raise UnsupportedError(f"{graph!r} is no graph of a whole model, which could be trained")
+    require_graph(graph)
+    if names is None:
+        raise OptionError("trainable: names is None, expected patterns of names", hint='"fc.*"')
     g = graph.copy()
     # What is trained has inputs besides, as labels: arguments are no longer what the model's were.
     g.metadata = replace(g.metadata, structure=None)
