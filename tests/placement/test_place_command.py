@@ -11,6 +11,7 @@ import alpenglow as ag
 from alpenglow.base.errors import OptionError
 from alpenglow.cli.place import parse_worker
 from alpenglow.host.worker import Link, Worker
+from alpenglow.measure import reach
 from command import alpenglow, answer
 
 
@@ -71,3 +72,12 @@ def test_a_placement_that_was_written_is_run(model: Path) -> None:
     assert "which is no worker" in alpenglow(f"run {model} --placement {broken}", 2).stderr
     assert "cannot read the placement" in alpenglow(f"run {model} --placement none.txt", 2).stderr
     assert "--timeout is for" in alpenglow(f"run {model} --placement {to} --timeout 1", 2).stderr
+
+
+def test_a_machine_of_which_nothing_is_known_is_not_estimated(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "bandwidth_of", lambda target, threads: float("inf"))
+    result = alpenglow(f"place {model} --worker a=cpu --worker b=cpu --estimate", 2)
+    assert "worker 'a' cannot be estimated: the peak and the memory bandwidth" in result.stderr
+    assert "try: leave --estimate out" in result.stderr

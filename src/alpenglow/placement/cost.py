@@ -7,6 +7,7 @@ apart, so that is remembered, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -109,6 +110,13 @@ def _estimated(program: Program, worker: Worker, reasons: Sequence[str]) -> list
     instrs = list(program.instrs())
     compiled = [i for i, why in zip(instrs, reasons, strict=True) if not why]
     on = roofline(compiled, worker.threads, worker.target) if compiled else None
+    if on is not None and math.isinf(on.bandwidth):
+        raise UnsupportedError(
+            f"what nodes take on worker '{worker.name}' cannot be estimated: the peak and the "
+            f"memory bandwidth of '{worker.target}' are not known",
+            hint="measure=True, which measures the nodes",
+            flags="leave --estimate out, so that nodes are measured",
+        )
     least = limits(program, on) if on else [0.0] * len(instrs)
     seconds: list[float] = []
     for i, why, limit in zip(instrs, reasons, least, strict=True):
