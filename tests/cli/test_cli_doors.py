@@ -17,9 +17,10 @@ from onnx import helper
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli import cli
-from alpenglow.cli.options import parse_shapes
+from alpenglow.cli.options import parse_seconds, parse_shapes
 from alpenglow.compiler import require_closed
 from alpenglow.debug import peer
+from alpenglow.ops.contraction import MatMul
 from command import alpenglow, answer
 
 
@@ -155,3 +156,36 @@ def test_a_folder_and_a_missing_file_are_told_as_before(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(3))
     assert "error:" in alpenglow(f"run {tmp_path}", 2).stderr
     assert "error:" in alpenglow(f"run {tmp_path / 'none.onnx'}", 2).stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("run", "error: Missing argument 'MODEL'.\n  try: "),
+        ("run model.onnx --numerics quick", "error: Invalid value for '--numerics'"),
+        ("run model.onnx --nope", "error: No such option"),
+        ("--nope", "error: '--nope' is no option before the command"),
+        ("rnu model.onnx", "error: no command is called 'rnu'"),
+    ],
+)
+def test_what_click_refuses_is_printed_as_other_errors(model: Path, line: str, says: str) -> None:
+    printed = alpenglow(line, 2).stderr
+    assert printed.startswith(says)
+    assert "Error" not in printed
+
+
+def test_a_text_without_its_constants_says_where_they_are(model: Path) -> None:
+    g = ag.Graph("g")
+    x, w = g.input("x", "f32[2,64]"), g.constant(np.ones((64, 3), np.float32))
+    g.output("y", g(MatMul(), x, w))
+    ag.export_onnx(g, "product.onnx")
+    alpenglow("show product.onnx -o product.txt")
+    Path("product.txt").rename("renamed.txt")
+    assert "try: bring renamed.txt.npz beside it" in alpenglow("run renamed.txt", 2).stderr
+    Path("product.txt.npz").rename("renamed.txt.npz")
+    alpenglow("run renamed.txt")
+
+
+@pytest.mark.parametrize("text", ["100us", "100µs", "100μs", "100 µs", "0.1ms"])
+def test_a_microsecond_is_written_in_every_way(text: str) -> None:
+    assert parse_seconds(text, "--budget") == pytest.approx(1e-4)

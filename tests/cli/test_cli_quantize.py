@@ -171,8 +171,10 @@ def test_pictures_are_samples_and_their_folders_labels(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--max-drop 2", "--max-drop 2: expected a share, like 0.5% or 0.005"),
-        ("--max-drop lots", "--max-drop lots: expected a share"),
+        ("--max-drop 1", "--max-drop is 1, expected a percentage, or a share below 1"),
+        ("--max-drop 1", "try: --max-drop 1%"),
+        ("--max-drop 200%", "--max-drop is 200%, expected a share, like 0.5% or 0.005"),
+        ("--max-drop lots", "--max-drop is lots, expected a share"),
         ("--keep nothing", "keep names nothing, which is no value and no operator"),
         ("--precision bf16 --weights-only int8", "--precision bf16 is for what is not quantised"),
         ("--group 4", "group is 4: expected a number of inputs, with weights_only"),

@@ -74,7 +74,8 @@ class Commands(click.Group):
             text = f"'{option}' is no option before the command"
             if not (known := meant(option, ["--version", "--help"], alike=0.8)):
                 text += f"; those of a command come behind it: alpenglow {command} MODEL {option}"
-            raise click.UsageError(text + known, ctx) from None
+            _tell(click.UsageError(text + known, ctx))
+            ctx.exit(2)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -96,8 +97,11 @@ class Commands(click.Group):
         try:
             with told_warnings():
                 return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit):
+        except (click.exceptions.NoArgsIsHelpError, click.exceptions.Exit):
             raise
+        except click.ClickException as error:
+            _tell(error)
+            ctx.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             ctx.exit(130)
@@ -117,6 +121,14 @@ class Commands(click.Group):
             traceback.print_exc()
             click.echo("This is a mistake in Alpenglow, not yours: please report it.", err=True)
             ctx.exit(3)
+
+
+def _tell(error: click.ClickException) -> None:
+    """Print what click refuses as other errors are printed, with the usage of the command."""
+    click.echo(f"error: {told(error.format_message())}", err=True)
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    if ctx is not None:
+        click.echo(f"  try: {ctx.command_path} --help\n{ctx.get_usage()}", err=True)
 
 
 @contextlib.contextmanager

@@ -75,16 +75,16 @@ class Request:
         )  # fmt: skip
 
 
-UNITS = {"": 1, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600}
+UNITS = {"": 1, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600}
 """Seconds in each unit of time."""
 
 
 def parse_seconds(text: str, what: str) -> float:
     """Return the seconds that a text like 30s or 2min stands for; raise OptionError else."""
-    m = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    m = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zµ]*)", text.strip().lower().replace("\u03bc", "µ"))
     if m is None or m[2] not in UNITS:
         raise OptionError(
-            f"{what} is '{text}', expected a number with us, ms, s, min or h: 1.5ms, 30s, 2min"
+            f"{what} is '{text}', expected a number with µs, ms, s, min or h: 1.5ms, 30s, 2min"
         )
     return float(m[1]) * UNITS[m[2]]
 

@@ -147,8 +147,11 @@ def share(text: str) -> float:
     """Read a share: 0.5% or 0.005."""
     match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(%?)", text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else math.inf
+    if value >= 1 and match is not None and not match[2]:
+        raise OptionError(f"--max-drop is {text}, expected a percentage, or a share below 1",
+                          hint=f"--max-drop {text.strip()}%")  # fmt: skip
     if value > 1:
-        raise OptionError(f"--max-drop {text}: expected a share, like 0.5% or 0.005")
+        raise OptionError(f"--max-drop is {text}, expected a share, like 0.5% or 0.005")
     return value
 
 

@@ -209,6 +209,11 @@ def read_text(path: Path) -> ModelSource:
             return ModelSource(program, after, then=then)
         return ModelSource(graph_text.parse_graph(body, weights, properties), after, then=then)
     except AlpenglowError as error:
+        if not weights_path(path).exists() and " sha256:" in body:
+            error.hint = error.hint or (
+                f"bring {weights_path(path).name} beside it: the constants of a text are in the "
+                "file of its name and .npz"
+            )
         raise error.located(file=str(path)) from None
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import alpenglow as ag
 from alpenglow import train
 from alpenglow.base.errors import FeedError, OptionError
-from alpenglow.base.words import unread
+from alpenglow.base.words import counted, unread
 from alpenglow.cli import files
 from alpenglow.cli.interrupts import interruptible
 from alpenglow.cli.options import Request, memory_option, model_options
@@ -179,7 +179,7 @@ def command(
         "epochs": [{"number": e.number, "seconds": e.seconds, **e.means,
                     **{f"held_{k}": v for k, v in e.held.items()}} for e in found],
     }  # fmt: skip
-    done = "nothing was left to do" if last is None else f"{trainer.steps} steps"
+    done = "nothing was left to do" if last is None else counted(trainer.steps, "step")
     if output is None:
         done += "; -o FILE writes the model"
     show(result, [f"{output}: {done}" if output is not None else done], request.json)
@@ -191,7 +191,8 @@ def _end(trainer: train.Trainer, checkpoint: Path | None) -> None:
     if checkpoint is not None:
         trainer.save(checkpoint)
         left = f"the same command goes on from {checkpoint}"
-    click.echo(f"{trainer.steps} steps were taken; {left}", err=True)
+    taken = f"{counted(trainer.steps, 'step')} {'was' if trainer.steps == 1 else 'were'} taken"
+    click.echo(f"{taken}; {left}", err=True)
     raise KeyboardInterrupt
 
 

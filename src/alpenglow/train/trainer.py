@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpenglow.base.errors import FeedError, OptionError, TrainingError
+from alpenglow.base.words import counted
 from alpenglow.compiler import Options
 from alpenglow.driver.compile import compile
 from alpenglow.ir.graph import Graph
@@ -97,8 +98,8 @@ class Trainer:
     def __repr__(self) -> str:
         count = sum(self.graph.inputs[name].type.size for name in self.parameters)
         return (
-            f"Trainer({self.model.name}; {len(self.parameters)} parameters of {count:,} elements, "
-            f"{self.optimizer}; {self.steps} steps)"
+            f"Trainer({self.model.name}; {counted(len(self.parameters), 'parameter')} of {count:,} "
+            f"elements, {self.optimizer}; {counted(self.steps, 'step')})"
         )
 
     # ── steps ──
