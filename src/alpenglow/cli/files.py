@@ -6,13 +6,13 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import click
 
 from alpenglow.base import whole, words
 from alpenglow.base.errors import OptionError
-from alpenglow.frontends.onnx.front_end import external_files
 
 
 class Written(click.Path):
@@ -65,7 +65,8 @@ def _written(ctx: click.Context) -> Iterator[tuple[str, Path]]:
 def _parts(model: Path) -> Iterator[Path]:
     """Yield the files beside a model that belong to it."""
     yield weights_path(model)
-    yield from external_files(model)
+    # Only where an output exists already: an archive runs without a front end.
+    yield from import_module("alpenglow.frontends.onnx.front_end").external_files(model)
 
 
 def _overwriting(option: str, path: Path, what: str) -> OptionError:
