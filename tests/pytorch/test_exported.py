@@ -130,3 +130,28 @@ def test_values_have_the_names_of_modules_and_a_text_keeps_them(
             assert [n for n in names if n and not n.isdecimal()] == expected
         cut = ag.compile(ag.truncate(graph, "blocks.1.0"))
         assert list(cut.outputs) == ["blocks.1.0"]
+
+
+class Alone(nn.Module):
+    """Calls with several results, of which one is read that is not the first."""
+
+    def forward(self, x: torch.Tensor, images: torch.Tensor) -> list[torch.Tensor]:
+        pooled = nn.functional.max_pool2d(images, 2, return_indices=True)
+        adapted = nn.functional.adaptive_max_pool2d(images, 2, return_indices=True)
+        return [
+            x.max(1).indices, x.min(0, keepdim=True)[1], torch.var_mean(x, 1)[1],
+            torch.std_mean(x)[1], pooled[1], adapted[1], torch.aminmax(x, dim=1)[1],
+            torch.meshgrid(x[0], x[:, 0], indexing="ij")[1], torch.topk(x, 2)[1], x.sort(1)[1],
+            x.cummax(1)[1], x.kthvalue(2, 1)[1], x.median(1)[1], torch.frexp(x)[1],
+            torch.linalg.slogdet(x)[1], torch.linalg.qr(x)[1], x.split([1, 3], 1)[1],
+        ]  # fmt: skip
+
+
+def test_one_of_several_results_is_computed_alone() -> None:
+    torch.manual_seed(0)
+    x, images = torch.randn(4, 4), torch.randn(2, 3, 6, 6)
+    expected = Alone()(x, images)
+    got = ag.compile(Alone(), args=(x, images))(x.numpy(), images.numpy())
+
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -95,7 +95,8 @@ def inlined(
                              (str(bind(number, copy.symbols)),), source))  # fmt: skip
     calls = [
         Call(prefix + c.name, c.target, {k: copy.argument(a) for k, a in c.arguments.items()},
-             tuple(map(copy.result, c.results)), c.source or source)
+             tuple(map(copy.result, c.results)), c.source or source, c.module,
+             tuple(None if t is None else t.bind(copy.symbols) for t in c.stated))
         for c in body.calls
     ]  # fmt: skip
     types = {prefix + n: t.bind(copy.symbols) for n, t in body.types.items()}

@@ -76,7 +76,7 @@ def of_all(
     asked = (compute_input_grad, compute_linear_weight_grad, compute_linear_bias_grad)
     results: list[Value | None] = [s.cast(loss, s.result.dtype)]
     for i, (y, is_asked) in enumerate(zip(gradients, asked, strict=True), 1):
-        if not s.has_type(i):  # nothing reads it
+        if not s.is_read(i):
             results.append(None)
         else:
             t = s.stated(i)

@@ -454,7 +454,8 @@ class _Reader:
         source = source_of(node.meta.get("stack_trace") or "")
         stack = node.meta.get("nn_module_stack") or {}
         module = module_path(next(reversed(stack.values()), ("",))[0])
-        self.calls.append(Call(node.name, target, arguments, results, source, module))
+        stated = tuple(map(type_of, val)) if isinstance(val, tuple | list) else ()
+        self.calls.append(Call(node.name, target, arguments, results, source, module, stated))
 
     def _taken(self, node: Any, val: Any) -> tuple[str, ...]:
         """Return the names of the results that nodes take of a call, "" of the others."""

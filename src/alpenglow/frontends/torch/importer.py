@@ -344,10 +344,12 @@ class Importer:
 
     def site(self, call: Call) -> Site:
         """Return what a converter sees of a call."""
-        return Site(self.g, call, [self._stated(name) for name in call.results], self)
+        results = itertools.zip_longest(call.results, call.stated[: len(call.results)])
+        return Site(self.g, call, [self._stated(n, t) for n, t in results], self)
 
-    def _stated(self, name: str) -> TensorType | None:
-        t = self.types.get(name) if name else None
+    def _stated(self, name: str, unread: TensorType | None = None) -> TensorType | None:
+        """Return the type that PyTorch states of a result by name, or of one that is not read."""
+        t = self.types.get(name) if name else unread
         if t is None or not t.symbols():
             return t
         t = t.with_shape(map(self._tidy, t.shape))

@@ -44,6 +44,7 @@ class Call:
     `target` is its name without "torch.ops", as ``aten.add.Tensor``; `results` are the names of its
     results, "" where nobody reads one; `source` is where in the user's code it stands, `module` the
     path of the innermost module that it is a part of, as ``layers.0.conv``.
+    `stated` are the types of its results, where PyTorch states them, also of those not read.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Call:
     results: tuple[str, ...]
     source: str = ""
     module: str = ""
+    stated: tuple[TensorType | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -241,9 +241,8 @@ class _Reader:
     def _named(self, call: Call, results: Sequence[_Result]) -> Call:
         """Return a call with the names of its results; of several, "" for those nobody reads."""
         one = len(results) == 1
-        return replace(call, results=tuple(
-            r.told if one or r.name in self.read else "" for r in results
-        ))  # fmt: skip
+        names = tuple(r.told if one or r.name in self.read else "" for r in results)
+        return replace(call, results=names, stated=tuple(self.types.get(r.name) for r in results))
 
     def _arguments(self, node: Record, target: str) -> dict[str, Argument]:
         """Return the arguments of a call by name; where operators have no schema, by ours."""
