@@ -155,3 +155,9 @@ def test_one_of_several_results_is_computed_alone() -> None:
 
     for a, b in zip(got, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_torch_decomposes_wrongly_is_refused() -> None:
+    x, labels = torch.rand(2, 4), torch.tensor([[3, 0, -1, 1], [0, -1, 1, 2]])
+    with pytest.raises(UnsupportedError, match="multilabel_margin_loss_forward"):
+        ag.compile(nn.MultiLabelMarginLoss(), args=(x, labels))
