@@ -6,13 +6,14 @@ import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, product
+from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.arithmetic import Sub
+from alpenglow.ops.arithmetic import Add, Maximum, Sub
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.counted import NonZero, Unique
-from alpenglow.ops.gather import Gather
+from alpenglow.ops.gather import Gather, ScatterElements
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.logic import BitNot
 from alpenglow.ops.movement import Concat, Slice, Transpose, stretch
 from alpenglow.ops.reduction import ReduceMax, filled
@@ -39,6 +40,22 @@ def masked_select(s: Site, x: Value, mask: Value) -> Made:
     flat = s.reshaped(stretch(s.g, x, shape), (count,))
     chosen = places(s, s.reshaped(stretch(s.g, mask, shape), (count,)))
     return s.g(Gather(0), flat, s.reshaped(chosen, (chosen.type.shape[1],)))
+
+
+@on("aten.bincount.default")
+def bincount(s: Site, x: Value, weights: Value | None = None, minlength: int = 0) -> Made:
+    """Count each number from 0 to the largest, or sum its weights."""
+    (extent,) = x.type.shape
+    if known(extent) and extent == 0:
+        return s.filled(0, s.result.with_shape((minlength,)))
+    numbers = s.cast(x, "i64")
+    most = s.g(ReduceMax((0,), True), numbers)
+    (n,), _ = s.cut(s.g(Maximum(), s.g(Add(), most, filled(s.g, 1, most)),
+                        filled(s.g, minlength, most)))  # fmt: skip
+    at = s.g(InRange(0, n - 1, f"{s.call.target} '{s.call.name}': a number"), numbers)
+    total = s.result.with_shape((n,))
+    each = s.filled(1, total.with_shape((extent,))) if weights is None else weights
+    return s.g(ScatterElements(0, "add"), s.filled(0, total), at, s.cast(each, total.dtype))
 
 
 def places(s: Site, x: Value) -> Value:

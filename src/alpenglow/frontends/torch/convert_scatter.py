@@ -25,12 +25,13 @@ from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, elemen
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS
-from alpenglow.ops.arithmetic import Add, Div, Maximum, Mod, Sub
+from alpenglow.ops.arithmetic import Add, Div, Maximum, Mod, Mul, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.gather import Gather, ScatterElements, ScatterNd
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.logic import BitAnd, BitOr
-from alpenglow.ops.movement import Slice, stretch
+from alpenglow.ops.movement import Pad, Slice, stretch
+from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.scan import CumSum
 from alpenglow.ops.select import Where
 
@@ -45,9 +46,9 @@ REDUCTIONS = {
 def index_put(
     s: Site, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Made:
-    masks = [v for v in indices if v is not None and v.type.dtype in MASKS and v.array is None]
-    if masks:
-        return put_by_mask(s, x, indices, values, accumulate)
+    stated = [v for v in indices if v is not None]
+    if len(stated) == 1 and stated[0].type.dtype in MASKS and stated[0].array is None:
+        return put_by_mask(s, x, stated[0], indices.index(stated[0]), values, accumulate)
     listed = by_axis(s, x, indices)
     if all(v is None for v in listed):
         y = stretch(s.g, s.cast(values, x.type.dtype), x.type.shape)
@@ -160,23 +161,38 @@ def nonzero_static(s: Site, x: Value, size: Dim, fill_value: int = -1) -> Made:
 
 
 def put_by_mask(
-    s: Site, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
+    s: Site, x: Value, mask: Value, first: int, values: Value, accumulate: bool
 ) -> Value:
-    """Put a value where a mask says, all along the axes that have no index."""
-    at = [i for i, v in enumerate(indices) if v is not None]
-    mask = indices[at[0]]
-    if len(at) != 1 or mask is None:
-        raise UnsupportedError("a mask that is not known ahead beside another index")
-    first, after = at[0], x.type.rank - at[0] - mask.type.rank
+    """Put values where a mask over axes from `first` on says, all along the other axes."""
+    after = x.type.rank - first - mask.type.rank
     # In the result of the index one axis, of as many elements as the mask says, stands for its own.
     shape = (1,) * (first + 1 + after - values.type.rank) + values.type.shape
-    if not known(shape[first]) or shape[first] != 1:
-        raise UnsupportedError("a value for each element that a mask picks")
-    apart = (*shape[:first], *[1] * mask.type.rank, *shape[first + 1 :])
-    new = stretch(s.g, s.reshaped(s.cast(values, x.type.dtype), apart), x.type.shape)
-    everywhere = s.reshaped(s.cast(mask, "bool"), (*mask.type.shape, *[1] * after))
+    mask, new = s.cast(mask, "bool"), s.reshaped(s.cast(values, x.type.dtype), shape)
+    if known(shape[first]) and shape[first] == 1:
+        new = s.reshaped(new, (*shape[:first], *[1] * mask.type.rank, *shape[first + 1 :]))
+    else:
+        new = spread_by_mask(s, new, mask, first)
+    new = stretch(s.g, new, x.type.shape)
+    everywhere = s.reshaped(mask, (*mask.type.shape, *[1] * after))
     kept = stretch(s.g, everywhere, x.type.shape)
     return s.g(Where(), kept, combined(s, x, new) if accumulate else new, x)
+
+
+def spread_by_mask(s: Site, values: Value, mask: Value, axis: int) -> Value:
+    """Return values, one along an axis for each element that a mask picks, where it picks them.
+
+    Elsewhere there is 0.  The call ends with an error if the mask picks more or fewer.
+    """
+    bits = s.cast(s.reshaped(mask, (product(mask.type.shape),)), "i64")
+    count = values.type.shape[axis]
+    surplus = s.g(Sub(), s.g(ReduceSum((0,), False), bits), s.extent(count))
+    what = f"{s.call.target} '{s.call.name}': how many more a mask picks than there are values"
+    surplus = stretch(s.g, s.g(InRange(0, 0, what), surplus), bits.type.shape)
+    # Value i goes to what the mask picks as number i + 1; number 0 is what it does not pick.
+    number = s.g(Add(), s.g(Mul(), s.g(CumSum(0), bits), bits), surplus)
+    before = tuple(int(i == axis) for i in range(values.type.rank))
+    after = (0,) * values.type.rank
+    return s.g(Gather(axis), s.g(Pad(before, after), values), s.reshaped(number, mask.type.shape))
 
 
 def combined(s: Site, x: Value, y: Value) -> Value:

@@ -11,6 +11,7 @@ import operator
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -72,6 +73,9 @@ DROPPED = frozenset({
 WRONG = frozenset({"aten.multilabel_margin_loss_forward.default"})
 """Calls whose decomposition by torch 2.13 is wrong: it counts targets behind the end, -1."""
 
+LISTS = "aten::_foreach_"
+"""How the names of operators on lists of tensors begin."""
+
 STRIDED = frozenset({
     "aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default",
     "aten.resize.default",
@@ -109,11 +113,23 @@ def decompositions() -> dict[Any, Any]:
     Those that change an operand are left for whoever makes the program functional.
     """
     t = torch()
-    table = dict(t._decomp.decomposition_table)
+    table = {**_over_lists(), **t._decomp.decomposition_table}
     table |= dict(t.export.default_decompositions().items())
     return {op: f for op, f in table.items()
             if converters.find(name := target_of(op)) is None and name not in WRONG
             and not _mutates(op)}  # fmt: skip
+
+
+def _over_lists() -> dict[Any, Any]:
+    """Return how operators on lists of tensors are made of those on tensors: by torch's loops."""
+    t, key = torch(), "CompositeExplicitAutograd"
+    loops = {}
+    for name in t._C._dispatch_get_registrations_for_dispatch_key(key):
+        if name.startswith(LISTS):
+            packet, _, overload = name.removeprefix("aten::").partition(".")
+            op = getattr(getattr(t.ops.aten, packet), overload or "default")
+            loops[op] = partial(op._op_dk, getattr(t._C.DispatchKey, key))
+    return loops
 
 
 def _mutates(op: Any) -> bool:
