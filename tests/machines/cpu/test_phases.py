@@ -69,6 +69,23 @@ def test_transposed_convolutions(g: Graph) -> None:
     agrees(g, ag.compile(g), numbers(*g.inputs["x"].type.extents))
 
 
+@pytest.mark.parametrize("group", [1, 16])
+@pytest.mark.parametrize("width", [1, 2])
+def test_results_narrower_than_their_strides(width: int, group: int) -> None:
+    g = ag.Graph("narrow")
+    x = g.input("x", f"f32[1,16,{width},{width}]")
+    for stride in (2, 5):
+        for kernel in (1, 3):
+            pad = min((width - 1) * stride + kernel - 1, kernel - 1) // 2
+            op = ConvTranspose((stride,) * 2, (pad,) * 4, (1, 1), (0, 0), group)
+            w = g.constant(numbers(16, 16 // group, kernel, kernel))
+            g.output(f"y{stride}{kernel}", g(op, x, w))
+    feed = numbers(1, 16, width, width)
+    results = ag.compile(g, threads=1).run({"x": feed})
+    for name, expected in evaluate(g, {"x": feed}).items():
+        np.testing.assert_allclose(results[name], expected, atol=1e-4, rtol=0, err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("window", "strides"), [((3, 3), (2, 2)), ((5, 2), (3, 4)), ((4, 1), (2, 1))]
 )

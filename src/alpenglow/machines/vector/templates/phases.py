@@ -57,8 +57,10 @@ def depthwise_phases(k: Frame, op: DepthwisePhases, target: Target) -> None:
             number = number * step + phase
         for r in range(op.steps[last]):
             first, its = divmod(r + op.starts[last], op.steps[last])
-            tiles = split_rows((width + (op.steps[last] - 1 - r)) // op.steps[last], 1, target,
-                               MOST_ROWS)  # fmt: skip
+            pixels = (width + (op.steps[last] - 1 - r)) // op.steps[last]
+            if is_number(pixels, 0):  # The row is narrower than a step.
+                continue
+            tiles = split_rows(pixels, 1, target, MOST_ROWS)
             weights = number * op.steps[last] + its
 
             def tile(
