@@ -29,6 +29,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.ir.graph import Graph
 from alpenglow.ops.arithmetic import Add, Mul
+from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.reduction import ReduceMean
 from alpenglow.ops.transcendental import Log
 from train_cases import CLASSES, convolutional, perceptron, samples
@@ -279,6 +280,24 @@ def test_a_step_to_infinity_changes_nothing_and_says_where() -> None:
         np.testing.assert_array_equal(t.session.variables[name], value)
     t.step({"x": np.ones(4, np.float32)})
     assert t.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("batch", "cause"),
+    [(np.ones((0, 2), np.float32), r"input 'x' of shape \[0, 2\] is empty"),
+     (np.array([[1, -1]], np.float32), "first in log")],
+    ids=["no samples", "a logarithm of 0"],
+)  # fmt: skip
+def test_what_went_wrong_in_a_dynamic_batch_is_told(batch: Any, cause: str) -> None:
+    g = ag.Graph("root")
+    x = g.input("x", "f32[N,2]")
+    w = g.variable("w", np.ones((2, 1), np.float32))
+    y = g(Log(), g(MatMul(), x, w))
+    g.output("loss", g(ReduceMean((0, 1), False), y))
+    t = train.Trainer(g, "loss", train.SGD(0.1), threads=1)
+    with pytest.raises(TrainingError, match=cause):
+        t.step({"x": batch})
+    np.testing.assert_array_equal(t.values()["w"], [[1], [1]])
 
 
 def test_a_gradient_of_infinity_is_told_too() -> None:

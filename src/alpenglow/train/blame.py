@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node
+from alpenglow.runtime.extents import Reader
 
 Array = NDArray[Any]
 
@@ -18,6 +19,8 @@ def first_infinite(g: Graph, feeds: Mapping[str, Array]) -> str:
     """Return where, in words, with a comma before: the first node whose result is not finite though
     its operands are, of a graph that is evaluated anew; "" if there is none."""
     for name, x in feeds.items():
+        if not np.size(x):
+            return f", and input '{name}' of shape {list(np.shape(x))} is empty"
         if not _finite(np.asarray(x)):
             return f", and input '{name}' is not finite"
     found: list[Node] = []
@@ -28,8 +31,11 @@ def first_infinite(g: Graph, feeds: Mapping[str, Array]) -> str:
         if not found and before and not all(map(_finite, told)):
             found.append(node)
 
+    values, _ = Reader({n: v.type for n, v in g.inputs.items()}).values(
+        {n: np.asarray(feeds[n]) for n in g.inputs}
+    )
     with np.errstate(all="ignore"):
-        evaluate(g, feeds, look)
+        evaluate(g.bind(values) if values else g, feeds, look)
     if not found:
         return ""
     name = next((v.name for v in found[0].results if v.name), "")
