@@ -15,7 +15,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.quantize import Dequantize, Quantize
 from alpenglow.ops.transcendental import Log
@@ -126,6 +126,38 @@ def test_each_precision_is_as_near_as_its_bits_allow(options: dict[str, Any], mo
     profile = None if "weights_only" in options else profiled(g)
 
     assert noise(g, ag.quantize(g, profile, QuantOptions(**options))) < most
+
+
+def unlike(kind: str, ratio: float) -> Graph:
+    """Two ranges that differ by `ratio`, met by one tied operator, where layers read each."""
+    g = Graph("unlike")
+    x, large = g.input("x", "f32[1,8,8,8]"), np.float32(ratio)
+    w = g.constant(random(8, 8, 3, 3) * np.where(np.arange(8) < 4, 1, large)[:, None, None, None]
+                   .astype(np.float32))  # fmt: skip
+    y = g(Conv(pads=(1,) * 4), x, w)
+    if kind == "concat":
+        narrow = g(Conv(), x, g.constant(random(8, 8, 1, 1)))
+        both = g(Concat(1), y, g(Concat(1), narrow, x))
+        g.output("wide", g(Conv(), both, g.constant(random(4, 24, 1, 1))))
+    else:
+        narrow = g(Slice((0, 0, 0, 0), (1, 4, 8, 8), (1, 1, 1, 1)), y)
+        if kind == "pool":
+            narrow = g(MaxPool((2, 2), (2, 2), (0,) * 4, (1, 1)), narrow)
+        g.output("wide", g(Conv(), y, g.constant(random(4, 8, 1, 1))))
+    channels = int(narrow.type.extents[1])
+    g.output("narrow", g(Conv(), narrow, g.constant(random(4, channels, 1, 1))))
+    return g
+
+
+@pytest.mark.parametrize("ratio", [1, 10, 1000])
+@pytest.mark.parametrize("kind", ["concat", "slice", "pool"])
+def test_a_narrow_range_is_not_stored_in_the_steps_of_a_wide_one(kind: str, ratio: float) -> None:
+    g = unlike(kind, ratio)
+    q = ag.quantize(g, profiled(g))
+    for feeds in samples(g, 2):
+        expected, actual = evaluate(g, feeds), evaluate(q, feeds)
+        for name, y in expected.items():
+            assert np.linalg.norm(actual[name] - y) < 0.04 * np.linalg.norm(y), name
 
 
 def test_compiled_it_answers_as_interpreted() -> None:

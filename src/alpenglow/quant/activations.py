@@ -1,10 +1,13 @@
 """Which computed tensors are stored in few bits, and how.
 
 It begins at the operands of layers and goes up from there.  Operators that only move or choose
-elements (`TIED`) work on what is stored, if operands and result have the same scale; so these share
-one, and nothing is rescaled at a pooling, a concatenation or a reshape.  A sum of two branches
-reads its operands as they are stored, but for one that comes straight from a layer: that is added
-in full precision, before rounding.
+elements (`TIED`) work on what is stored, if operands and result have the same scale.  These share
+one scale, so that a pooling, a concatenation or a reshape rescales nothing, unless that makes steps
+too coarse for a reader (`COARSER`).  In that case a concatenation rescales the operand, and an
+operator of one operand reads the operand unrounded.
+
+A sum of two branches reads its operands as they are stored, but for one that comes straight from a
+layer: that is added in full precision, before rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ from alpenglow.quant.profile import Profile
 from alpenglow.quant.schema import Parameters, parameters, storage
 
 TIED = (MaxPool, Reshape, Transpose, Slice, Concat, Pad)
-"""Operators whose operands and results have one scale."""
+"""Operators whose operands and results have one scale, unless their ranges differ too much."""
+
+COARSER = 2.0
+"""The most by which sharing a scale may enlarge the step of a value that is computed with."""
 
 AVERAGES = (AveragePool, ReduceMean)
 """Operators that read what is stored and make something of a range of its own."""
@@ -60,6 +66,8 @@ class Activations:
         self.moving = varying(g)
         self._readers: dict[Value, dict[Place, None]] = {}
         self._leader: dict[Value, Value] = {}
+        self._tied: dict[Value, list[Value]] = {}
+        self._cuts: dict[tuple[int, str], tuple[float, float]] = {}
         self._kept = {n for n in g.nodes if n.op.name in options.keep
                       or any(called[v] in options.keep for v in n.results)}  # fmt: skip
 
@@ -133,8 +141,8 @@ class Activations:
         if isinstance(node.op, TIED) and _keeps_range(node.op):
             if len(operands) == len(node.inputs) and all(self._storable(x) for x, _ in operands):
                 for x, place in operands:
-                    self._leader[self._led(x)] = self._led(v)
-                    yield x, place
+                    if self._tie(x, v) or isinstance(node.op, Concat):
+                        yield x, place
         elif isinstance(node.op, AVERAGES):
             yield from ((x, place) for x, place in operands if self._storable(x))
         else:
@@ -170,6 +178,26 @@ class Activations:
             node = inner[0].producer
         return node is not None and isinstance(node.op, HEAVY)
 
+    def _tie(self, x: Value, v: Value) -> bool:
+        """Give x, v and all that is tied to them one scale; return False if it is too coarse."""
+        inner, outer = self._led(x), self._led(v)
+        if inner is outer:
+            return True
+        members = [*self._tied.get(inner, [inner]), *self._tied.get(outer, [outer])]
+        step = self._shared(members).scale
+        for m in members:
+            if self._is_computed_with(m) and step > COARSER * self._shared([m]).scale:
+                return False
+        self._leader[inner] = outer
+        self._tied[outer] = members
+        return True
+
+    def _is_computed_with(self, v: Value) -> bool:
+        """Return True if v is an output, or read by more than operators that may be tied to it."""
+        return any(o is v for o in self.g.outputs.values()) or any(
+            not isinstance(node.op, TIED) for node in v.users
+        )
+
     def _led(self, v: Value) -> Value:
         """Return the value that stands for all that have one scale with `v`."""
         while (up := self._leader.get(v, v)) is not v:
@@ -181,8 +209,16 @@ class Activations:
         ranges = {id(r): r for v in members if (r := self._seen(v)) is not None}.values()
         o = self.options
         kept = Storage(storage(min(r.low for r in ranges), o.schema, o.bits), o.schema)
-        cut = [calibrate(r, o.calibration, kept, o.percentile) for r in ranges]
+        cut = [self._cut(r, kept) for r in ranges]
         return parameters(min(a for a, _ in cut), max(b for _, b in cut), kept.dtype, o.schema)
+
+    def _cut(self, seen: ObservedRange, kept: Storage) -> tuple[float, float]:
+        """Return the part of a range that is worth its steps."""
+        key = id(seen), kept.dtype
+        if key not in self._cuts:
+            o = self.options
+            self._cuts[key] = calibrate(seen, o.calibration, kept, o.percentile)
+        return self._cuts[key]
 
 
 def _is_activation(node: Node) -> bool:
