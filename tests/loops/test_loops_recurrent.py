@@ -10,6 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.types import DTYPES
+from alpenglow.ops.recurrent import ACTIVATIONS, Rnn
 from fuzz import guard
 from onnx_node import single
 
@@ -120,3 +123,20 @@ def test_groups_of_half_and_double_precision(kind: str, dtype: str, tolerance: f
     expected = evaluate(load(model), feeds)
     for name, y in guard.run(ag.compile(model, threads=1), feeds).items():
         np.testing.assert_allclose(y, expected[name], tolerance, tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_an_activation_of_a_layer_is_the_operator_of_that_name(dtype: str) -> None:
+    x = np.array([-87, -20, -3, -0.7, -1e-6, 0, 0.3, 1.4, 2.6, 9, 90], DTYPES[dtype])
+    n, g = x.size, Graph("activations")
+    sums = g.input("x", f"{dtype}[1,1,{n}]")
+    weights = g.constant(np.zeros((n, n), x.dtype))
+    for name, operator in ACTIVATIONS.items():
+        none = g.constant(np.zeros((1, n), x.dtype))
+        layer = g.add(Rnn(activations=((name, 0.3, 0.6),)), [sums, weights, none])
+        g.output(name, layer.results[0])
+        g.output(f"{name} operator", g(operator(0.3, 0.6), sums))
+    feeds = {"x": x.reshape(1, 1, n)}
+    for results in (evaluate(g, feeds), ag.compile(g, threads=1).run(feeds)):
+        for name in ACTIVATIONS:
+            np.testing.assert_array_equal(results[name], results[f"{name} operator"], name)

@@ -25,31 +25,50 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import Elementwise, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, HALVES, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
+from alpenglow.ops.activation import (
+    Elu,
+    HardSigmoid,
+    LeakyRelu,
+    Sigmoid,
+    Softplus,
+    Softsign,
+    Tanh,
+    ThresholdedRelu,
+)
 
 Activation = tuple[str, float, float]
 
 SIGMOID: Activation = ("sigmoid", 0.0, 0.0)
 TANH: Activation = ("tanh", 0.0, 0.0)
 
+
+def _formula(
+    operator: Callable[[float, float], Elementwise],
+) -> Callable[[Any, Any, float, float], Any]:
+    """Return the formula of an operator as a function of its attributes."""
+    return lambda m, x, alpha, beta: operator(alpha, beta).scalar(m, x)
+
+
+ACTIVATIONS: dict[str, Callable[[float, float], Elementwise]] = {
+    "tanh": lambda a, b: Tanh(),
+    "sigmoid": lambda a, b: Sigmoid(),
+    "leakyrelu": lambda a, b: LeakyRelu(a),
+    "thresholdedrelu": lambda a, b: ThresholdedRelu(a),
+    "hardsigmoid": lambda a, b: HardSigmoid(a, b),
+    "elu": lambda a, b: Elu(a),
+    "softsign": lambda a, b: Softsign(),
+    "softplus": lambda a, b: Softplus(),
+}
+"""The operators of alpha and beta that activations are."""
+
 FORMULAS: dict[str, Callable[[Any, Any, float, float], Any]] = {
+    **{name: _formula(operator) for name, operator in ACTIVATIONS.items()},
     "relu": lambda m, x, a, b: m.maximum(x, 0.0),
-    "tanh": lambda m, x, a, b: m.tanh(x),
-    "sigmoid": lambda m, x, a, b: m.div(1.0, m.add(m.exp(m.neg(x)), 1.0)),
     "affine": lambda m, x, a, b: m.add(m.mul(x, a), b),
-    "leakyrelu": lambda m, x, a, b: m.where(m.lt(x, 0.0), m.mul(x, a), x),
-    "thresholdedrelu": lambda m, x, a, b: m.where(m.gt(x, a), x, m.mul(x, 0.0)),
     "scaledtanh": lambda m, x, a, b: m.mul(m.tanh(m.mul(x, b)), a),
-    "hardsigmoid": lambda m, x, a, b: m.minimum(m.maximum(m.add(m.mul(x, a), b), 0.0), 1.0),
-    "elu": lambda m, x, a, b: m.where(
-        m.lt(x, 0.0), m.mul(m.sub(m.exp(m.minimum(x, 0.0)), 1.0), a), x
-    ),
-    "softsign": lambda m, x, a, b: m.div(x, m.add(m.abs(x), 1.0)),
-    "softplus": lambda m, x, a, b: m.add(
-        m.maximum(x, 0.0), m.log(m.add(m.exp(m.neg(m.abs(x))), 1.0))
-    ),
 }
 """Each activation as a formula over the math vocabulary, with its alpha and beta."""
 
