@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+import alpenglow as ag
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx import load
 from node_cases import models
 from onnx_domains import assert_close, both, check_open, one_node, runtime
@@ -409,8 +410,41 @@ def test_broken_trees_are_reported(changes: dict[str, Any], says: str) -> None:
         load(broken(**changes))
 
 
-def test_labels_that_are_strings_are_reported() -> None:
-    model = one_node(ML, "LinearClassifier", [rows(2, 3)], 2, coefficients=[1.0, 2.0, 3.0],
-                     intercepts=[0.5], classlabels_strings=["a", "b"])  # fmt: skip
-    with pytest.raises(UnsupportedError, match="integers"):
-        load(model)
+NAMES = ["ant", "bee", "cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes"),
+    [("linear", 2), ("linear", 3), ("support vectors", 2), ("support vectors", 3), ("lines", 2),
+     ("lines", 3), ("trees", 3)],
+)  # fmt: skip
+def test_classes_that_are_called_by_strings(kind: str, classes: int) -> None:
+    random = np.random.default_rng(8)
+    normal = lambda n: random.normal(0, 1, n).tolist()  # noqa: E731
+    given: dict[str, Any]
+    match kind:
+        case "linear":
+            op_type = "LinearClassifier"
+            scores = 1 if classes == 2 else classes
+            given = {"coefficients": normal(3 * scores), "intercepts": normal(scores)}
+        case "support vectors":
+            op_type, counts = "SVMClassifier", [3, 2, 4][:classes]
+            given = {"kernel_type": "RBF", "kernel_params": [0.2, 0.5, 3.0],
+                     "vectors_per_class": counts, "support_vectors": normal(3 * sum(counts)),
+                     "coefficients": normal((classes - 1) * sum(counts)),
+                     "rho": normal(classes * (classes - 1) // 2)}  # fmt: skip
+        case "lines":
+            op_type = "SVMClassifier"
+            given = {"coefficients": normal(3 * classes), "rho": [0.125],
+                     "kernel_params": [0.0, 0.0, 0.0]}  # fmt: skip
+        case _:
+            op_type = "TreeEnsembleClassifier"
+            given = classic_trees(9, 3, 8, "class", classes, BRANCHES[:1], classes)
+    x = rows(30, 3)
+    model = one_node(ML, op_type, [x], 2, classlabels_strings=NAMES[:classes], **given)
+    expected, scores = runtime(model, {"x0": x})
+    labels, results = ag.compile(model, threads=1).run({"x0": x}).values()
+
+    assert len(set(expected.tolist())) > 1
+    assert labels.tolist() == expected.tolist()
+    np.testing.assert_allclose(results, scores, rtol=1e-4, atol=1e-5)

@@ -21,6 +21,7 @@ from alpenglow.frontends.onnx.attributes import (
     tensor_array,
 )
 from alpenglow.frontends.onnx.carried import settled
+from alpenglow.frontends.onnx.class_names import numbered
 from alpenglow.frontends.onnx.declared import (
     constant_inputs,
     declared,
@@ -160,7 +161,7 @@ class OnnxModel(StagedModel):
                 values[tensor.name] = self._numbers[tensor.name] = array
         self.constants = values
         nodes = ordered(source, frozenset(inputs))
-        self._nodes = tuple(n for node in nodes for n in settled(node))
+        self._nodes = tuple(n for node in nodes for each in settled(node) for n in numbered(each))
         self._ranks: Ranks = {}
         self._encode()
 
