@@ -35,14 +35,28 @@ def weighted(result: str, extra: Any = (), start: str = "w") -> onnx.ModelProto:
     return model(nodes, inputs, ["y", "last"], {"w": w})
 
 
+def assigned(number: float, axis: int = 0) -> list[Any]:
+    """Return nodes that add a number to a value behind an axis that is taken away again."""
+    return [
+        node("Constant", [], ["axes"], value_ints=[axis]),
+        node("Constant", [], ["number"], value_floats=[number]),
+        node("Unsqueeze", ["held", "axes"], ["wide"]), node("Add", ["wide", "number"], ["sum"]),
+        node("Squeeze", ["sum", "axes"], ["same"]),
+    ]  # fmt: skip
+
+
 HANDED_ON = {
     "itself": weighted("held"),
     "a copy": weighted("same", [node("Identity", ["held"], ["same"])]),
     "a copy of a copy": weighted(
         "same", [node("Identity", ["held"], ["once"]), node("Identity", ["once"], ["same"])]
     ),
+    "what a loop of Paddle assigns": weighted("same", assigned(0.0)),
 }
 CHANGED = {
+    "a sum on an axis of its own": weighted("same", assigned(1.0)),
+    "another axis": weighted("same", assigned(0.0, 1)[:-1] + [
+        node("Squeeze", ["sum"], ["same"])]),
     "another value": weighted("other", [node("Neg", ["held"], ["other"])]),
     "a name that the body has for something else": weighted(
         "held", [node("Neg", ["p"], ["unread"])], start="unread"

@@ -145,6 +145,34 @@ class Attributes(Mapping[str, Any]):
         return len(self._given)
 
 
+FORMS = {"value_float": np.float32, "value_floats": np.float32,
+         "value_int": np.int64, "value_ints": np.int64}  # fmt: skip
+"""The attributes of Constant that hold numbers and no tensor, with the types of these."""
+
+_NUMBERS = (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS,
+            onnx.AttributeProto.INT, onnx.AttributeProto.INTS)  # fmt: skip
+
+
+def stated_constant(node: onnx.NodeProto, folder: Path | None) -> Array | None:
+    """Return the numbers that a node Constant states; None for other nodes and forms.
+
+    External data are read from `folder`; without one they are none.
+    """
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or node.input:
+        return None
+    if len(node.attribute) != 1 or len(node.output) != 1:
+        return None
+    (a,) = node.attribute
+    if a.name in FORMS and a.type in _NUMBERS:
+        return np.array(attribute_value(a, folder), FORMS[a.name])
+    if a.name != "value" or a.type != onnx.AttributeProto.TENSOR:
+        return None
+    external = a.t.data_location == onnx.TensorProto.EXTERNAL and folder is None
+    if external or a.t.data_type == onnx.TensorProto.STRING:
+        return None
+    return tensor_array(a.t, folder)
+
+
 def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
     """Return an attribute as a Python value; a list of numbers as a tuple, or as `packed` says."""
     if (taken := long_lists.list_of(a)) is not None:

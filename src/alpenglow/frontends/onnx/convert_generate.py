@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.attributes import element_type
+from alpenglow.frontends.onnx.attributes import FORMS, element_type
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, ceil_div, known
@@ -17,9 +17,6 @@ from alpenglow.ops.arithmetic import Add, Ceil, Div, Maximum, Mul, Sub
 from alpenglow.ops.generate import Eye, Range, Shape, Size
 from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.select import Cast
-
-FORMS = {"value_float": np.float32, "value_floats": np.float32,
-         "value_int": np.int64, "value_ints": np.int64}  # fmt: skip
 
 
 @on("Constant")

@@ -17,6 +17,7 @@ from alpenglow.frontends.onnx.attributes import (
     attribute_value,
     check_form,
     kind_of,
+    stated_constant,
     string_tensor,
     tensor_array,
 )
@@ -159,11 +160,23 @@ class OnnxModel(StagedModel):
             else:
                 array = tensor_array(tensor, folder)
                 values[tensor.name] = self._numbers[tensor.name] = array
-        self.constants = values
-        nodes = ordered(source, frozenset(inputs))
-        self._nodes = tuple(n for node in nodes for each in settled(node) for n in numbered(each))
+        self.constants: dict[str, Any] = values
+        nodes = [n for node in ordered(source, frozenset(inputs)) for n in settled(node)]
+        self._nodes = tuple(
+            n for node in nodes if not self._states(node) for n in numbered(node)
+        )
         self._ranks: Ranks = {}
         self._encode()
+
+    def _states(self, node: onnx.NodeProto) -> bool:
+        """Take the constant of a node, if it states one, as an initializer.
+
+        Bodies of loops that read it then have it as a constant, too.
+        """
+        array = stated_constant(node, self._folder)
+        if array is not None:
+            self.constants[node.output[0]] = self._numbers[node.output[0]] = array
+        return array is not None
 
     def _encode(self) -> None:
         """Give ranks to constant strings that nodes move."""
