@@ -14,7 +14,7 @@ import pytest
 from alpenglow.driver import journal
 from alpenglow.runtime.turns import Turns
 from loop_cases import compiled, looping, watched
-from staged_cases import I64, count, info, node, numbers
+from staged_cases import BOOL, I64, count, info, node, numbers
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -171,6 +171,38 @@ def reading() -> onnx.ModelProto:
     carried = [info("k", [1], I64), info("s", [1, WIDTH])]
     table = [info("x", ["R", WIDTH])]
     return looping(nodes, carried, [info("k2", None, I64), "s2"], COUNTER, inputs=table)
+
+
+def decoding() -> onnx.ModelProto:
+    """Return a loop that ends by its counter, as Paddle2ONNX writes one, its weights in nodes."""
+    weights = onnx.numpy_helper.from_array(numbers(WIDTH, WIDTH))
+    nodes = [
+        *BY_RANGE, node("MatMul", ["s2", "w"], ["s3"]), node("Less", ["k2", "last"], ["less"]),
+        node("Cast", ["less"], ["number"], to=I64), node("Add", ["number", "zero"], ["sum"]),
+        node("Squeeze", ["zero"], ["scalar"]), node("Cast", ["sum"], ["goes1"], to=BOOL),
+        node("Squeeze", ["goes1"], ["goes"]),
+    ]  # fmt: skip
+    carried = [info("k", [1], I64), info("t", ["R", WIDTH]), info("s", [1, WIDTH])]
+    made = looping(nodes, carried, [info("k2", None, I64), "t2", "s3"], COUNTER, goes=None)
+    made.graph.node.insert(0, node("Constant", [], ["w"], value=weights))
+    made.graph.node.insert(0, node("Constant", [], ["last"], value_ints=[ROWS - 5]))
+    return made
+
+
+def test_the_last_turn_is_no_other_code_and_weights_in_nodes_are_constants() -> None:
+    made = decoding()
+    exe = compiled(made, threads=1)
+    with compilations() as names, watched() as turns:
+        got = exe.run(writes(ROWS))
+        exe.run(writes(ROWS))
+
+    for want, array in zip(peer(made, writes(ROWS)), got.values(), strict=True):
+        np.testing.assert_allclose(array, want, rtol=1e-5, atol=1e-6)
+    assert int(got["y0"][0]) == ROWS - 5
+    assert names == ["inner"]
+    assert sum(turns) == 2 * (ROWS - 5) - 1
+    (body,) = exe.artifacts
+    assert "w" not in body.program.inputs
 
 
 OTHERS: dict[str, tuple[Callable[[], onnx.ModelProto], list[dict[str, Any]]]] = {

@@ -126,6 +126,12 @@ def numbers(known: Array | None) -> bool:
     return known is not None and not any(isinstance(d, Sym) for d in known.reshape(-1).tolist())
 
 
+def moves(known: Array | None) -> bool:
+    """Return True if some of the elements follow from elements that were measured."""
+    elements = [] if known is None else known.reshape(-1).tolist()
+    return any(is_element(name) for d in elements for name in names(d))
+
+
 def of_constant(v: Value) -> Array | None:
     """Return the elements of a small constant of integers, which may be floats by their type."""
     if v.array is None or v.array.size > LIMIT:

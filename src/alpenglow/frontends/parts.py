@@ -43,6 +43,7 @@ class PartImporter(ABC):
         # What is known of a value's elements; None: it was looked at, and they are data.
         self.known: dict[Value, Array | None] = {}
         self._missing: set[str] = set()  # what nodes for later will make
+        self._deferred: set[Value] = set()  # decisions by elements, which nothing has asked for
 
     def hold_back(self, names: Iterable[str]) -> None:
         """Leave for later what reads these names."""
@@ -58,17 +59,36 @@ class PartImporter(ABC):
 
     def results(self, names: Mapping[str, str]) -> dict[str, Array]:
         """Return the known elements of results; `names` maps each to the name of its value."""
-        known = {out: self.contents(v) for out, name in names.items()
-                 if (v := self.values.get(name)) is not None}  # fmt: skip
+        values = {out: self.values[name] for out, name in names.items() if name in self.values}
+        known = {out: self.contents(v) for out, v in values.items() if v not in self._deferred}
         return {out: elements for out, elements in known.items() if elements is not None}
 
     def _integers(self, v: Value) -> Array | None:
         """Return the elements of a small tensor if they are known and integers."""
         if v.producer is None:
             return self.known[v] if v in self.known else contents.of_constant(v)
+        if v in self._deferred:
+            self._deferred.discard(v)
+            self.known[v] = self._propagated(v.producer)
         if v not in self.known:
             self._settle([v.producer])
         return self.known[v]
+
+    def _propagated(self, node: Node) -> Array | None:
+        known = [None if v is None else self._integers(v) for v in node.inputs]
+        return contents.propagate(node, known)
+
+    def _defers(self, node: Node) -> bool:
+        """Return True if a result is decided by elements: that is a guard, so it waits to be asked.
+
+        A loop that compares its counter with its end would be one thing in each turn but the last.
+        """
+        operands = [v for v in node.inputs if v is not None]
+        decides = node.results[0].type.dtype == "bool"
+        waits = any(v in self._deferred for v in operands) or (
+            decides and any(contents.moves(self.known.get(v)) for v in operands)
+        )
+        return waits and contents.may_be_shape(node)
 
     @abstractmethod
     def _settle(self, fresh: list[Node]) -> object:
@@ -81,8 +101,10 @@ class PartImporter(ABC):
             extents = np.empty(node.output.type.extents, object)
             extents[...] = node.op.extents_of(v.type)
             return extents
-        known = [None if v is None else self._integers(v) for v in node.inputs]
-        return contents.propagate(node, known)
+        if self._defers(node):
+            self._deferred.add(node.output)
+            return None
+        return self._propagated(node)
 
     def _missed(self, needed: Needed) -> None:
         """Take down whose elements were missed, and what computes them."""

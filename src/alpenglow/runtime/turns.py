@@ -102,7 +102,7 @@ class Turns:
         every = (*types.values(), *(r.type for r in results.values()))
         self.symbols = sorted(_symbols(every, guards, layout) | counted.keys())
         successor = {i: results[o].type for i, o in roles.carried}
-        steps = _steps({n: (t, successor.get(n, t)) for n, t in types.items()}) | counted
+        steps = _steps({n: (t, successor.get(n, t)) for n, t in types.items()}) | dict(counted)
         self._steps = [steps.get(s, 0) for s in self.symbols]
         self._step = compiled(self.symbols, [str(d) for d in self._steps])
         pairs = _unsure(zip(self._starts, self._results, strict=True))
