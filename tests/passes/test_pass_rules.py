@@ -36,6 +36,7 @@ from pass_cases import FOLDER, Case, cases, check_meaning, check_text, fired
 RULES: dict[str, tuple[Rules, ...]] = {
     "absorb": (absorb.rules,),
     "borders": (borders.rules,),
+    "halves": (recover.rules, recover.fast_rules),
     "promote": (promote.rules,),
     "quantized": (quantized.rules, unsigned.rules, pointwise.rules, tables.rules),
     "recover": (recover.rules,),

@@ -225,6 +225,15 @@ def limit_by_number(g: Graph, node: Node) -> Rewritten:
     return None
 
 
+@rules.on(Maximum, Minimum)
+def limit_by_nothing(g: Graph, node: Node) -> Rewritten:
+    """maximum(x, -inf) => x;  minimum(x, inf) => x   as JAX begins a softmax"""
+    neutral = -math.inf if isinstance(node.op, Maximum) else math.inf
+    a, b = node.inputs
+    assert a is not None and b is not None
+    return next((x for x, c in ((a, b), (b, a)) if uniform(c) == neutral), None)
+
+
 @rules.on(Clip)
 def clip_nothing(g: Graph, node: Node) -> Rewritten:
     """clip(x, -inf, inf) => x"""

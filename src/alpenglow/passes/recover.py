@@ -13,22 +13,27 @@ import math
 from collections.abc import Iterator
 from itertools import permutations
 
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import FLOATS, HALVES
-from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, Tanh
+from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, LeakyRelu, Tanh
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Pow, Reciprocal, Sub
-from alpenglow.ops.comparison import IsNaN
+from alpenglow.ops.comparison import Greater, GreaterOrEqual, IsNaN
+from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.movement import Concat, Reshape, Slice
+from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose
+from alpenglow.ops.normal import Erfc
 from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
-from alpenglow.ops.select import Where
+from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.softmax import Softmax
 from alpenglow.ops.transcendental import Erf, Exp, Sqrt
 from alpenglow.passes.constants import read_once, uniform, unstretched
 
 rules = Rules()
+
+fast_rules = Rules()
+"""What is computed in another way afterwards, not only rounded otherwise."""
 
 
 def recover(g: Graph) -> Graph:
@@ -37,8 +42,8 @@ def recover(g: Graph) -> Graph:
 
 
 def recover_halves(g: Graph) -> Graph:
-    """Find those of halves, too."""
-    return rules.exhaust(g)
+    """Find those of halves, and norms by a variance that cancels as it is written, too."""
+    return rules.exhaust(fast_rules.exhaust(rules.exhaust(g)))
 
 
 @rules.on(Div, Mul)
@@ -56,6 +61,22 @@ def softmax(g: Graph, node: Node) -> Rewritten:
     return None
 
 
+@rules.on(MatMul)
+def shares_first(g: Graph, node: Node) -> Rewritten:
+    """mat_mul(x, transpose(s)) => transpose(mat_mul(s, transpose(x)))   with s = softmax(y), and
+    transposes of the last two axes: as products of shares by values are known"""
+    match node.inputs:
+        case (
+            Value() as x,
+            Value(Node(Transpose(perm), [Value(Node(Softmax())) as s])) as turned,
+        ) if read_once(g, turned):
+            last = s.type.rank - 1
+            swap = (*range(last - 1), last, last - 1)
+            if perm == swap and x.type.rank == s.type.rank:
+                return g(Transpose(swap), g(node.op, s, g(Transpose(swap), x)))
+    return None
+
+
 @rules.on(Where)
 def softmax_without_nan(g: Graph, node: Node) -> Rewritten:
     """where(is_na_n(s), 0, s), s = softmax(x) => softmax(x, zeros="undefined")"""
@@ -70,26 +91,80 @@ def softmax_without_nan(g: Graph, node: Node) -> Rewritten:
 
 
 @rules.on(Div, Mul)
+def mean(g: Graph, node: Node) -> Rewritten:
+    """mul(reduce_sum(x), 1 / n) => reduce_mean(x);  div(reduce_sum(x), n) => reduce_mean(x)   of
+    floats, with n the number of elements that are summed"""
+    a, b = node.inputs
+    assert a is not None and b is not None
+    for total, c in ((a, b), (b, a))[: 1 if isinstance(node.op, Div) else 2]:
+        match total:
+            case Value(Node(ReduceSum(axes=axes, keepdims=keepdims), [x])) if (
+                axes and total.type.dtype in FLOATS and x.type.blocked is None
+                and read_once(g, total)
+            ):  # fmt: skip
+                count = product([x.type.shape[i] for i in axes])
+                if not isinstance(count, int) or not count:
+                    return None
+                if _near(c, count if isinstance(node.op, Div) else 1 / count):
+                    return g(ReduceMean(axes, keepdims), x)
+    return None
+
+
+@rules.on(Cast)
+def reduction_of_halves(g: Graph, node: Node) -> Rewritten:
+    """cast(reduce_sum(cast(x, f32)), t) => reduce_sum(x)   and means, of halves t, which reductions
+    sum in f32 and round once"""
+    match node:
+        case Node(Cast(dtype), [
+            Value(Node(ReduceSum() | ReduceMean() as op, [Value(Node(Cast("f32"), [x]))])) as wide
+        ]) if x is not None and x.type.dtype == dtype in HALVES and read_once(g, wide):  # fmt: skip
+            return g(op, x)
+    return None
+
+
+@rules.on(Div, Mul)
 def layer_norm(g: Graph, node: Node) -> Rewritten:
     """div(c, sqrt(add(mean(c c), e))), c = sub(x, mean(x)) => layer_norm(x)   on the last axes"""
-    for c, deviation in _quotients(node):
-        match c:
-            case Value(Node(Sub(), [Value() as x, Value() as m])):
-                axes = _mean_axes(unstretched(m), x)
-                epsilon = _epsilon(deviation, c, axes)
-                if epsilon is not None:
-                    return g(LayerNorm(axes[0], epsilon), x)
+    norms = (_layer_norm(g, c, deviation) for c, deviation in _quotients(node))
+    return next(filter(None, norms), None)
+
+
+@fast_rules.on(Div, Mul)
+def layer_norm_in_one_pass(g: Graph, node: Node) -> Rewritten:
+    """div(sub(x, m), sqrt(add(clip(sub(mean(x x), mul(m, m)), 0), e))) => layer_norm(x)   with
+    m = mean(x), as Flax has it;  likewise by a root that is multiplied by a scale before"""
+    norms = (_one_pass_norm(g, c, deviation) for c, deviation in _quotients(node))
+    if (y := next(filter(None, norms), None)) is not None or isinstance(node.op, Div):
+        return y
+    for c, share in _either_way(node):
+        match share:
+            case Value(Node(Mul()) as inner) if read_once(g, share):
+                for reciprocal, scale in _either_way(inner):
+                    for a, root in _by_reciprocal(c, reciprocal):
+                        if (y := _one_pass_norm(g, a, root)) is not None:
+                            return g(Mul(), y, scale)
     return None
 
 
 @rules.on(Div, Mul)
 def rms_norm(g: Graph, node: Node) -> Rewritten:
     """div(x, sqrt(add(mean(x x), e))) => rms_norm(x)   on the last axes"""
-    for x, root in _quotients(node):
-        axes = _square_axes(root)
-        epsilon = _epsilon(root, x, axes)
-        if epsilon is not None:
-            return g(RMSNorm(axes[0], epsilon), x)
+    norms = (_rms_norm(g, x, root) for x, root in _quotients(node))
+    return next(filter(None, norms), None)
+
+
+@rules.on(Mul)
+def norm_by_scaled_root(g: Graph, node: Node) -> Rewritten:
+    """mul(x, mul(reciprocal(sqrt(add(mean(x x), e))), s)) => mul(rms_norm(x), s)   and the same of
+    layer_norm"""
+    for x, share in _either_way(node):
+        match share:
+            case Value(Node(Mul()) as inner) if read_once(g, share):
+                for reciprocal, scale in _either_way(inner):
+                    for a, root in _by_reciprocal(x, reciprocal):
+                        y = _layer_norm(g, a, root) or _rms_norm(g, a, root)
+                        if y is not None:
+                            return g(Mul(), y, scale)
     return None
 
 
@@ -144,6 +219,25 @@ def gelu(g: Graph, node: Node) -> Rewritten:
                 tanh = _share_is_tanh(share, x)
                 if tanh is not None:
                     return g(Gelu(tanh), x)
+    return None
+
+
+@rules.on(Where)
+def leaky_relu(g: Graph, node: Node) -> Rewritten:
+    """where(greater_or_equal(x, 0), x, mul(x, a)) => leaky_relu(x, a)   of floats, a finite"""
+    match node.inputs:
+        case (
+            Value(Node(GreaterOrEqual() | Greater() as test, [Value() as tested, Value() as zero])),
+            Value() as x,
+            Value(Node(Mul()) as line),
+        ) if tested is x and uniform(zero) == 0 and x.type.dtype in FLOATS:
+            for y, alpha in _either_way(line):
+                slope = uniform(alpha)
+                if y is not x or slope is None or not math.isfinite(slope):
+                    continue
+                # At 0 itself x and a x are the same zero if a is above 0.
+                if slope > 0 or isinstance(test, GreaterOrEqual):
+                    return g(LeakyRelu(slope), x)
     return None
 
 
@@ -218,11 +312,74 @@ def _quotients(node: Node) -> Iterator[tuple[Value, Value]]:
         yield a, unstretched(b)
         return
     for x, y in ((a, b), (b, a)):
-        match unstretched(y):
-            case Value(Node(Reciprocal(), [Value() as z])):
-                yield x, unstretched(z)
-            case Value(Node(Div(), [Value() as one, Value() as z])) if uniform(one) == 1:
-                yield x, unstretched(z)
+        yield from _by_reciprocal(x, y)
+
+
+def _by_reciprocal(x: Value, y: Value) -> Iterator[tuple[Value, Value]]:
+    """Yield (x, z) if y is 1 / z, z before it was stretched."""
+    match unstretched(y):
+        case Value(Node(Reciprocal(), [Value() as z])):
+            yield x, unstretched(z)
+        case Value(Node(Div(), [Value() as one, Value() as z])) if uniform(one) == 1:
+            yield x, unstretched(z)
+
+
+def _layer_norm(g: Graph, c: Value, deviation: Value) -> Value | None:
+    """Return the norm that c / deviation is, if it is one."""
+    match c:
+        case Value(Node(Sub(), [Value() as x, Value() as m])):
+            axes = _mean_axes(unstretched(m), x)
+            epsilon = _epsilon(deviation, c, axes)
+            if epsilon is not None:
+                return g(LayerNorm(axes[0], epsilon), x)
+    return None
+
+
+def _one_pass_norm(g: Graph, c: Value, deviation: Value) -> Value | None:
+    """Return the norm that c / deviation is, if the variance is mean(x x) - mean(x) mean(x)."""
+    match c, _under_root(deviation):
+        case Value(Node(Sub(), [Value() as x, Value() as m])), Value(Node(Add()) as shifted):
+            axes = _kept_axes(unstretched(m), x)
+        case _:
+            return None
+    last = axes == tuple(range(x.type.rank - len(axes), x.type.rank))
+    if not axes or not last or x.type.blocked is not None or x.type.dtype not in FLOATS:
+        return None
+    for variance, e in _either_way(shifted):
+        epsilon = uniform(e)
+        if epsilon is None or not 0 <= epsilon < math.inf:
+            continue
+        match _unshaped(variance):
+            case Value(Node(Clip(low=0, high=math.inf), [Value(Node(Sub(), [
+                Value(Node(ReduceMean(axes=a), [Value() as square])),
+                Value(Node(Mul(), [Value(Node(ReduceMean(axes=b), [y])) as p, q])),
+            ]))])) if a == b == axes and y is x and p is q and _is_square(square, x):  # fmt: skip
+                return g(LayerNorm(axes[0], epsilon), x)
+    return None
+
+
+def _unshaped(v: Value) -> Value:
+    """Return v before it was reshaped."""
+    match v:
+        case Value(Node(Reshape(), [Value() as x])):
+            return x
+    return v
+
+
+def _kept_axes(v: Value, x: Value) -> tuple[int, ...]:
+    """Return the axes if v is the mean of x along some, in the shape that keeps them; else none."""
+    match _unshaped(v):
+        case Value(Node(ReduceMean(axes=axes), [y])) if y is x and axes:
+            shape = tuple(1 if i in axes else d for i, d in enumerate(x.type.shape))
+            return axes if v.type.shape == shape else ()
+    return ()
+
+
+def _rms_norm(g: Graph, x: Value, root: Value) -> Value | None:
+    """Return the norm that x / root is, if it is one."""
+    axes = _square_axes(root)
+    epsilon = _epsilon(root, x, axes)
+    return None if epsilon is None else g(RMSNorm(axes[0], epsilon), x)
 
 
 def _mean_axes(v: Value, x: Value) -> tuple[int, ...]:
@@ -274,11 +431,24 @@ def _under_root(v: Value) -> Value | None:
 
 def _is_square(v: Value, x: Value) -> bool:
     match v:
-        case Value(Node(Mul(), [a, b])):
-            return a is x and b is x
-        case Value(Node(Pow(), [a, Value() as y])):
-            return a is x and uniform(y) == 2
+        case Value(Node(Mul(), [Value() as a, b])):
+            return a is b and _same(a, x)
+        case Value(Node(Pow(), [Value() as a, Value() as y])):
+            return _same(a, x) and uniform(y) == 2
     return False
+
+
+def _same(a: Value, b: Value, depth: int = 4) -> bool:
+    """Whether two values are computed alike from the same: exporters write a mean out twice."""
+    if a is b or depth == 0:
+        return a is b
+    m, n = a.producer, b.producer
+    if m is None or n is None or m.op != n.op or not m.op.pure or m.regions or n.regions:
+        return False
+    return len(m.inputs) == len(n.inputs) and all(
+        x is y or (x is not None and y is not None and _same(x, y, depth - 1))
+        for x, y in zip(m.inputs, n.inputs, strict=True)
+    )
 
 
 def _trails(v: Value, y: Value, axis: int) -> bool:
@@ -307,6 +477,8 @@ def _triples(node: Node) -> Iterator[tuple[Value, Value, Value]]:
 def _share_is_tanh(v: Value, x: Value) -> bool | None:
     """Tell which form of 1 + the error function of x v is, if it is one."""
     match v.producer:
+        case Node(Erfc(), [Value() as z]):
+            return False if _is_multiple(z, x, -math.sqrt(0.5)) else None
         case Node(Add()) as node:
             for one, curve in _either_way(node):
                 match curve:
@@ -352,10 +524,23 @@ def _is_cube(v: Value, x: Value) -> bool:
 
 def _is_multiple(v: Value, x: Value, factor: float) -> bool:
     match v.producer:
+        case Node(Neg(), [Value() as a]):
+            return _is_multiple(a, x, -factor) or (a is x and factor == -1)
         case Node(Mul()) as node:
-            return any(a is x and _near(b, factor) for a, b in _either_way(node))
-        case Node(Div(), [a, Value() as b]):
-            return a is x and _near(b, 1 / factor)
+            return any(
+                (a is x and _near(b, factor)) or (_is_negated(a, x) and _near(b, -factor))
+                for a, b in _either_way(node)
+            )
+        case Node(Div(), [Value() as a, Value() as b]):
+            wanted = 1 / factor
+            return (a is x and _near(b, wanted)) or (_is_negated(a, x) and _near(b, -wanted))
+    return False
+
+
+def _is_negated(v: Value, x: Value) -> bool:
+    match v:
+        case Value(Node(Neg(), [a])):
+            return a is x
     return False
 
 
