@@ -25,6 +25,7 @@ from alpenglow.debug import peer
 from alpenglow.machines.registry import device_for
 from alpenglow.measure.contest import WARM, Here, Length, Process, TimeRatio, compete, middles
 from alpenglow.measure.flops import flops
+from alpenglow.measure.others import Others, warning
 from alpenglow.measure.reach import peak_of
 from alpenglow.measure.streams import PERCENTS, Streams, Times, measure
 
@@ -101,6 +102,7 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
     least = calls or (1 if seconds else CALLS)
     measured: dict[str, Times]
     ratios: dict[str, dict[str, float]] = {}
+    others = Others()
     if vs:
         rounds = min(ROUNDS, least) if seconds is None else ROUNDS
         length = Length(rounds, math.ceil(least / rounds), (seconds or 0.0) / rounds, warmup)
@@ -110,12 +112,14 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
     else:
         wanted = Streams(streams, warmup, least, seconds or 0.0)
         measured = {OWN: measure(lambda: exe.run(arrays), wanted, exe.cancel)}
+    busy = others.cpus()
     result: dict[str, Any] = {
         "seconds": {name: times.percentiles() for name, times in measured.items()},
         "calls": {name: len(times.calls) for name, times in measured.items()},
         "calls_per_second": {name: times.rate for name, times in measured.items()},
         "streams": streams, "threads": None if device_for(exe.target) else threads,
         "target": str(exe.target), "compile_seconds": compile_seconds,
+        "cpus_of_others": busy,
     }  # fmt: skip
     if not source.staged:
         work = flops(source.ir)
@@ -127,6 +131,8 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
             result |= {"peak_flop_per_second": most, "share_of_peak": rate / most}
     if ratios:
         result["ratios"] = ratios
+    if text := warning(busy):
+        click.echo(f"warning: {text}", err=True)
     show(result, csv_lines(_rows(result)) if as_csv else _lines(result), request.json)
 
 
