@@ -89,6 +89,14 @@ class OptionError(AlpenglowError):
     """An option, target or knob has a value that it cannot have."""
 
 
+class UnknownNetworkError(OptionError):
+    """A host has no network of a name, or of a version; another name may be right."""
+
+
+class ClosedError(UnsupportedError):
+    """A host is closed and takes no more requests."""
+
+
 class IncompatibleError(AlpenglowError):
     """An artifact was made for another machine, format version or LLVM version."""
 

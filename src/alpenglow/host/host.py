@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.errors import (
+    ClosedError,
+    OptionError,
+    UnknownNetworkError,
+    UnsupportedError,
+)
 from alpenglow.base.words import shown
 from alpenglow.driver.compile import Model
 from alpenglow.host import provision, statistics
@@ -20,7 +25,7 @@ from alpenglow.host.dispatch import Dispatch, Pipeline, Post
 from alpenglow.host.managers import Manager
 from alpenglow.host.network import Network
 from alpenglow.host.worker import Worker, check_workers
-from alpenglow.runtime import deadlines, requests
+from alpenglow.runtime import calls, deadlines, requests
 from alpenglow.runtime import feeds as fed
 from alpenglow.runtime.executor import Executable
 
@@ -95,7 +100,7 @@ class Host:
                 self._check_fit(network, name, exe)
         with self._lock:
             if self._closed:
-                raise UnsupportedError("the host is closed")
+                raise ClosedError("the host is closed")
             self._check_memory(network)
             versions = self._networks.setdefault(network.name, {})
             if network.version in versions:
@@ -123,9 +128,12 @@ class Host:
         """Take no more requests for a network, of all versions or one, and return when it is idle.
 
         Requests that wait or run come to their ends.  Called by a manager, as what is done when a
-        future is, it does not wait.  Raises OptionError where there is no such network.
+        future is, it does not wait.  Raises UnknownNetworkError where there is no such network,
+        ClosedError if the host is closed.
         """
         with self._lock:
+            if self._closed:
+                raise ClosedError("the host is closed")
             versions = self._networks.get(name, {})
             gone = [p for v, p in versions.items() if version in (None, v)]
             if not gone:
@@ -145,19 +153,22 @@ class Host:
         priority: int = 0,
         deadline: float | None = None,
         version: int | None = None,
+        timeout: float | None = None,
     ) -> Future[dict[str, Any]]:
         """Return a future of the outputs of a network, of its newest version unless it is named.
 
         One that is not done at its deadline, a time of `time.monotonic()`, fails with
-        TimeLimitError; if it waits till then it never runs.  `cancel` ends what runs, too.  Arrays
-        stay as they are meanwhile.
+        TimeLimitError; if it waits till then it never runs.  `timeout` is the same in seconds from
+        now.  `cancel` ends what runs, too.  Arrays stay as they are meanwhile.
 
-        Raises OptionError where there is no such network, FeedError where names do not fit,
-        BusyError if too many requests wait, TimeLimitError if the deadline has passed, DeviceError
-        where no worker is left; the future has what else comes up.
+        Raises UnknownNetworkError where there is no such network, ClosedError if the host is
+        closed, FeedError where names do not fit, BusyError if too many requests wait,
+        TimeLimitError if the deadline has passed, DeviceError where no worker is left; the future
+        has what else comes up.
         """
         if self._process != os.getpid():
             raise UnsupportedError("this host is that of another process, which was forked")
+        deadline = calls.end_of(deadline, timeout)
         requests.check(priority, deadline)
         pipeline = self._pipeline(name, version)
         fed.named(feeds, pipeline.inputs)
@@ -173,9 +184,10 @@ class Host:
         priority: int = 0,
         deadline: float | None = None,
         version: int | None = None,
+        timeout: float | None = None,
     ) -> dict[str, Any]:
         """Return what `submit` promises, when that is done; an interrupt cancels it."""
-        future = self.submit(name, feeds, priority, deadline, version)
+        future = self.submit(name, feeds, priority, deadline, version, timeout)
         try:
             return future.result()
         except BaseException:
@@ -227,16 +239,18 @@ class Host:
         with self._lock:
             versions = self._networks.get(name, {})
             if self._closed:
-                raise UnsupportedError("the host is closed")
+                raise ClosedError("the host is closed")
             newest = max(versions, default=0) if version is None else version
             if newest not in versions:
                 raise self._unknown(name, version)
             return versions[newest]
 
-    def _unknown(self, name: str, version: int | None) -> OptionError:
+    def _unknown(self, name: str, version: int | None) -> UnknownNetworkError:
         known = ", ".join(f"{n}:{v}" for n, versions in self._networks.items() for v in versions)
         wanted = name if version is None else f"{name}:{version}"
-        return OptionError(f"there is no network {shown(wanted)}; there are {known or 'none'}")
+        return UnknownNetworkError(
+            f"there is no network {shown(wanted)}; there are {known or 'none'}"
+        )
 
     def _worker(self, name: str) -> Worker:
         if name not in self.workers:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 LAST = 1024
 """Of how many of the newest requests quantiles are taken."""
@@ -47,6 +48,14 @@ class Statistics:
     workers: dict[str, WorkerStatistics]
     networks: dict[tuple[str, int], NetworkStatistics]
     waiting: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the statistics as JSON can hold them; networks by names like ``twice:1``."""
+        return {
+            "workers": {name: asdict(w) for name, w in self.workers.items()},
+            "networks": {f"{name}:{v}": asdict(n) for (name, v), n in self.networks.items()},
+            "waiting": self.waiting,
+        }
 
 
 @dataclass(slots=True)

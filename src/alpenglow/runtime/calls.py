@@ -154,6 +154,15 @@ def deadline_of(timeout: float | None) -> float | None:
     return time.monotonic() + min(timeout, threading.TIMEOUT_MAX / 2)
 
 
+def end_of(deadline: float | None, timeout: float | None) -> float | None:
+    """Return the deadline of a request that is given one of these; OptionError if both."""
+    if timeout is None:
+        return deadline
+    if deadline is not None:
+        raise OptionError("deadline and timeout are both given, expected one of them")
+    return deadline_of(timeout)
+
+
 def is_over(deadline: float | None) -> bool:
     """Whether it is later than that."""
     return deadline is not None and time.monotonic() >= deadline

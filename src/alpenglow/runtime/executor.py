@@ -45,6 +45,14 @@ if TYPE_CHECKING:
 Restore = Callable[[Any, int | None], "Executable"]
 
 
+PUBLIC = frozenset({
+    "artifact", "artifacts", "arun", "cancel", "fingerprint", "inputs", "is_open", "metadata",
+    "name", "outputs", "run", "save", "session", "submit", "target", "threads", "timed",
+    "timings", "warm",
+})  # fmt: skip
+"""The names of an Executable that `dir` lists."""
+
+
 class Executable(ABC):
     """A compiled model.  Call it with arrays in input order or by name, or `run` it with a dict.
 
@@ -91,6 +99,10 @@ class Executable(ABC):
 
     def __repr__(self) -> str:
         return str(self._description())
+
+    def __dir__(self) -> list[str]:
+        """Return the names that callers need; the others are for modules of `alpenglow.runtime`."""
+        return sorted({*PUBLIC, *(name for name in super().__dir__() if name.startswith("_"))})
 
     def _repr_html_(self) -> str:
         return self._description().html()
@@ -300,19 +312,21 @@ class Executable(ABC):
         priority: int = 0,
         deadline: float | None = None,
         outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
     ) -> Future[dict[str, Any]]:
         """Return a future of what `run` returns: requests run one after another.
 
         The one of the highest priority comes first, of equals the first that came.  One that is not
         done at its deadline, a time of `time.monotonic()`, fails with TimeLimitError; if it waits
-        till then it never runs.  `cancel` ends the call, too.  Arrays stay as they are meanwhile.
+        till then it never runs.  `timeout` is the same in seconds from now.
+        `cancel` ends the call, too.  Arrays stay as they are meanwhile.
 
         Raises FeedError where names do not fit, BusyError if too many wait, TimeLimitError if the
         deadline has passed; the future has what else `run` raises.
         """
         self._check_host()
         manager = self.manager or import_module("alpenglow.runtime.requests").managed(self)
-        return manager.call(self, feeds, outputs, priority, deadline)
+        return manager.call(self, feeds, outputs, priority, calls.end_of(deadline, timeout))
 
     async def arun(
         self,
