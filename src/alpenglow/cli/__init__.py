@@ -24,26 +24,39 @@ import click
 from alpenglow.base.errors import AlpenglowError
 from alpenglow.base.words import counted, escaped, meant, told
 
-COMMANDS: Mapping[str, str] = {
-    "run": "Run a model and print what comes out.",
-    "compile": "Compile a model into an archive, a .ago file.",
-    "sign": "Sign an archive, so that others know whose it is.",
-    "bundle": "Write a model as files that a C program links.",
-    "convert": "Write a model, or what passes made of one, as an ONNX file.",
-    "show": "Print a model as text, after any stage of the compiler.",
-    "check": "Tell which operators are compiled, interpreted or missing.",
-    "verify": "Compare compiled results with the interpreter and ONNX Runtime.",
-    "reduce": "Make a model that fails as small as the failure allows.",
-    "bench": "Measure time, work per second and share of the machine's peak.",
-    "profile": "Tell which kernels take how long, and what of the model they compute.",
-    "place": "Cut a model over workers, and say why and what it costs.",
-    "tune": "Measure ways to compute a model and remember the fastest.",
-    "profile-ranges": "Run a model on samples and write the ranges of its values.",
-    "devices": "List the OpenCL devices of this machine, and what they reach.",
-    "test-machine": "Run every operator and ONNX's node tests on a target.",
-    "train": "Train a model on samples with labels, and write it.",
-    "quantize": "Store a model in few bits, within an allowed loss of accuracy.",
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Compile and run": {
+        "run": "Run a model and print what comes out.",
+        "compile": "Compile a model into an archive, a .ago file.",
+        "bundle": "Write a model as files that a C program links.",
+        "convert": "Write a model, or what passes made of one, as an ONNX file.",
+        "sign": "Sign an archive, so that others know whose it is.",
+    },
+    "Inspect": {
+        "show": "Print a model as text, after any stage of the compiler.",
+        "check": "Tell which operators are compiled, interpreted or missing.",
+        "profile": "Tell which kernels take how long, and what of the model they compute.",
+        "bench": "Measure time, work per second and share of the machine's peak.",
+        "devices": "List the OpenCL devices of this machine, and what they reach.",
+    },
+    "Quantize and train": {
+        "quantize": "Store a model in few bits, within an allowed loss of accuracy.",
+        "profile-ranges": "Run a model on samples and write the ranges of its values.",
+        "train": "Train a model on samples with labels, and write it.",
+    },
+    "Deploy": {
+        "tune": "Measure ways to compute a model and remember the fastest.",
+        "place": "Cut a model over workers, and say why and what it costs.",
+    },
+    "Debug": {
+        "verify": "Compare compiled results with the interpreter and ONNX Runtime.",
+        "reduce": "Make a model that fails as small as the failure allows.",
+        "test-machine": "Run every operator and ONNX's node tests on a target.",
+    },
 }
+"""The commands by the sections of the help, with what each does."""
+
+COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
 """Each command is `command` in a module of its own, imported when it is asked for."""
 
 TRACEBACK = "alpenglow.traceback"
@@ -89,8 +102,10 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn errors into messages and exit codes."""
@@ -167,8 +182,8 @@ def told_warnings() -> Iterator[None]:
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="MODEL is a file of ONNX, TFLite or PyTorch (.pt2), a text from `show -o`, or an "
-    "archive from `compile`.",
+    epilog="MODEL is a file of ONNX, TFLite, StableHLO or PyTorch (.pt2), a text from `show -o`, "
+    "or an archive from `compile`.",
 )
 @click.version_option(version("alpenglow"), prog_name="alpenglow")
 def cli() -> None:

@@ -18,6 +18,7 @@ from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.cli.feeds import feeds
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import csv_lines, durations, examples, show, table
 from alpenglow.cli.source import executable, read, refuse_constants
@@ -45,6 +46,7 @@ Bursts = dict[str, list[list[float]]]
 
 @click.command(
     "bench",
+    cls=Command,
     epilog=examples("""
 alpenglow bench model.onnx
 alpenglow bench model.onnx --threads 1 --calls 200

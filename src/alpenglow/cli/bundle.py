@@ -27,6 +27,7 @@ from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.plan import Planned
 from alpenglow.bundles.system import SYSTEMS
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import (
     Request,
     Shapes,
@@ -47,6 +48,7 @@ from alpenglow.program import Program
 
 @click.command(
     "bundle",
+    cls=Command,
     epilog=examples("""
 alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
 alpenglow bundle model.onnx -o bundle --force

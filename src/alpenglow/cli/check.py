@@ -9,6 +9,7 @@ import click
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import counted
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.source import read
@@ -21,6 +22,7 @@ from alpenglow.runtime.itinerary import Copies
 
 @click.command(
     "check",
+    cls=Command,
     epilog=examples("""
 alpenglow check model.onnx
 alpenglow check model.onnx --dim batch=1 --target x86-64-v3

@@ -15,6 +15,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import (
     Request,
     input_option,
@@ -39,6 +40,7 @@ from alpenglow.runtime import archive
 
 @click.command(
     "compile",
+    cls=Command,
     epilog=examples("""
 alpenglow compile model.onnx -o model.ago
 alpenglow compile model.onnx -o model.ago --dim batch=1 --target x86-64-v3

@@ -9,6 +9,7 @@ import click
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.cli import files
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import read
@@ -19,6 +20,7 @@ from alpenglow.ir.graph import Graph
 
 @click.command(
     "convert",
+    cls=Command,
     epilog=examples("""
 alpenglow convert model.onnx -o fixed.onnx --dim batch=1
 alpenglow show model.onnx --after recover -o recovered.txt

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from alpenglow.cli.help import Command
 from alpenglow.cli.output import examples, show, table
 from alpenglow.driver.progress import reporter
 from alpenglow.machines.opencl.device import device_of
@@ -15,6 +16,7 @@ from alpenglow.measure.opencl import bandwidth, peak
 
 @click.command(
     "devices",
+    cls=Command,
     epilog=examples("""
 alpenglow devices
 alpenglow devices nvidia

@@ -24,6 +24,7 @@ from alpenglow.base.sizes import parse_nbytes
 from alpenglow.base.words import unread
 from alpenglow.cli import TRACEBACK
 from alpenglow.cli.files import refuse_overwriting
+from alpenglow.cli.help import Command, names_of
 from alpenglow.compiler.options import Options
 
 Numerics = Literal["fast", "strict"]
@@ -162,8 +163,11 @@ def _note_traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None
     ctx.meta[TRACEBACK] = value
 
 
-_OPTIONS: tuple[Callable[[Function], Function], ...] = (
+_ARGUMENT: tuple[Callable[[Function], Function], ...] = (
     click.argument("model", type=click.Path(path_type=Path, allow_dash=True)),
+)  # fmt: skip
+
+_MODEL: tuple[Callable[[Function], Function], ...] = (
     click.option("--shapes", multiple=True, metavar="NAME=1x3x224x224[,…]",
                  help="Bind the open extents of inputs, by input name."),
     click.option("--dim", multiple=True, metavar="N=1[,…]",
@@ -173,6 +177,13 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
     click.option("--rounding", metavar="xnnpack|reference",
                  help="How integers of a quantised TFLite model are rounded: as LiteRT does, or "
                  "as firmware.  [default: xnnpack]"),
+    click.option("--trust", is_flag=True,
+                 help="Take MODEL for what it holds, code too, whatever its name ends in."),
+    click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="PUBLIC.pem",
+                 help="Take only an archive that this key has signed (see sign)."),
+)  # fmt: skip
+
+_COMPILE: tuple[Callable[[Function], Function], ...] = (
     click.option("--target", default="cpu", show_default=True,
                  help="The machine to make code for: cpu (this one), interpreter, x86-64-v3, …"),
     click.option("--threads", type=click.IntRange(1, MOST_THREADS),
@@ -190,14 +201,15 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
     click.option("--activations", type=click.Choice(["model", "f32", "int8"]), default="model",
                  show_default=True, help="What products by weights of few bits take; the model "
                  "may allow int8."),
-    click.option("--trust", is_flag=True,
-                 help="Take MODEL for what it holds, code too, whatever its name ends in."),
-    click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="PUBLIC.pem",
-                 help="Take only an archive that this key has signed (see sign)."),
+)  # fmt: skip
+
+_OUTPUT: tuple[Callable[[Function], Function], ...] = (
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
                  help="Show where in Alpenglow an error was found."),
 )  # fmt: skip
+
+_OPTIONS = (*_ARGUMENT, *_MODEL, *_COMPILE, *_OUTPUT)
 
 _INPUTS: tuple[Callable[[Function], Function], ...] = (
     click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy|random",
@@ -205,6 +217,12 @@ _INPUTS: tuple[Callable[[Function], Function], ...] = (
     click.option("--feeds", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.npz",
                  help="Arrays for inputs, each under the input's name; --input goes first."),
 )  # fmt: skip
+
+Command.shared = {
+    "Model and inputs": names_of((*_MODEL, *_INPUTS)),
+    "Compilation": names_of(_COMPILE),
+    "Output": names_of(_OUTPUT),
+}
 
 
 def input_option(function: Function) -> Function:

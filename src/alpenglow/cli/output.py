@@ -6,10 +6,15 @@ import csv
 import io
 import json
 import math
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from alpenglow.base.words import escaped, told
 
@@ -59,9 +64,14 @@ def csv_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
-    """Return rows as aligned lines; the columns numbered in `right` are flush right."""
+    """Return rows as aligned lines; the columns numbered in `right` are flush right.
+
+    On a terminal that is narrower than the table, cells are folded; in a pipe they never are.
+    """
     cells = [[told(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if sys.stdout.isatty() and sum(widths) + 2 * len(widths) - 2 > (width := _columns()):
+        return _folded(cells, right, width)
     return [
         "  ".join(
             cell.rjust(width) if i in right else cell.ljust(width)
@@ -69,3 +79,21 @@ def table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) ->
         ).rstrip()
         for row in cells
     ]
+
+
+def _columns() -> int:
+    """Return the width of the terminal."""
+    return shutil.get_terminal_size().columns
+
+
+def _folded(cells: Sequence[Sequence[str]], right: frozenset[int], width: int) -> list[str]:
+    """Return rows as lines of at most `width` characters; cells that are too wide are folded."""
+    grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for i in range(len(cells[0])):
+        grid.add_column(justify="right" if i in right else "left", overflow="fold")
+    for row in cells:
+        grid.add_row(*map(Text, row))
+    console = Console(width=width, color_system=None, file=io.StringIO())
+    with console.capture() as printed:
+        console.print(grid)
+    return [line.rstrip() for line in printed.get().splitlines()]

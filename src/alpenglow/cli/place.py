@@ -10,6 +10,7 @@ import click
 from alpenglow.base.errors import ModelError, OptionError, ParseError
 from alpenglow.base.sizes import parse_nbytes
 from alpenglow.cli import files
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options, parse_seconds
 from alpenglow.cli.output import durations, examples, show, table
 from alpenglow.cli.source import read, refuse_staged
@@ -24,6 +25,7 @@ from alpenglow.placement.text import Placement
 
 @click.command(
     "place",
+    cls=Command,
     epilog=examples("""
 alpenglow place model.onnx --worker left=cpu --worker right=cpu --goal throughput
 alpenglow place model.onnx --worker big=cpu,threads=2 --worker gpu=opencl:0,memory=2GB,delay=1ms

@@ -15,6 +15,7 @@ from alpenglow.base.cpus import default_threads
 from alpenglow.base.words import counted
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import durations, examples, show, table
 from alpenglow.cli.source import executable, read, refuse_staged
@@ -34,6 +35,7 @@ HEAD = ("%", "limit", "GFLOP/s", "peak", "MB", "memory", "kernel", "computes")
 
 @click.command(
     "profile",
+    cls=Command,
     epilog=examples("""
 alpenglow profile model.onnx
 alpenglow profile model.onnx --shapes image=1x3x224x224 --threads 1 --top 10

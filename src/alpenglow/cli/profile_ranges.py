@@ -12,6 +12,7 @@ from alpenglow.base.words import counted
 from alpenglow.calibration.ranges import profile_ranges
 from alpenglow.calibration.samples import Dataset
 from alpenglow.cli import files
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
@@ -29,6 +30,7 @@ data_option = click.option(
 
 @click.command(
     "profile-ranges",
+    cls=Command,
     epilog=examples("""
 alpenglow profile-ranges model.onnx --data samples.npz -o ranges.yaml
 alpenglow profile-ranges model.onnx --dim batch=1 --data folder -o ranges.yaml --bins 4096

@@ -18,6 +18,7 @@ from alpenglow.calibration.ranges import profile_ranges
 from alpenglow.calibration.samples import Dataset
 from alpenglow.calibration.tune import Tuning, tune
 from alpenglow.cli import files
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.profile_ranges import data_option, samples, whole_graph
@@ -75,6 +76,7 @@ def quantization_options(function: Any) -> Any:
 
 @click.command(
     "quantize",
+    cls=Command,
     epilog=examples("""
 alpenglow quantize model.onnx --data samples.npz -o small.onnx
 alpenglow quantize model.onnx --data samples.npz --metric top1 --max-drop 0.5% -o small.onnx

@@ -14,6 +14,7 @@ from alpenglow.base.whole import Fill
 from alpenglow.base.words import counted, told
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import header, is_onnx, onnx_of, refuse_constants
@@ -28,6 +29,7 @@ from alpenglow.ir.types import TensorType
 
 @click.command(
     "reduce",
+    cls=Command,
     epilog=examples("""
 alpenglow reduce model.onnx -o small.onnx
 alpenglow reduce model.onnx -o small.onnx --shapes image=1x3x64x64 --check interpreter

@@ -15,6 +15,7 @@ import numpy as np
 from alpenglow.base.errors import OptionError
 from alpenglow.cli import files
 from alpenglow.cli.feeds import described, feeds, line
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import executable, kind_of
@@ -23,6 +24,7 @@ from alpenglow.ir.types import Array
 
 @click.command(
     "run",
+    cls=Command,
     epilog=examples("""
 alpenglow run model.onnx
 alpenglow run model.onnx --input image=photo.npy --output results

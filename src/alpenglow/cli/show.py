@@ -13,6 +13,7 @@ from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.whole import Fill, takes_what_comes
 from alpenglow.base.words import meant
 from alpenglow.cli import files
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
 from alpenglow.cli.output import show as show_result
@@ -61,6 +62,7 @@ def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 @click.command(
     "show",
+    cls=Command,
     epilog=examples("""
 alpenglow show --list
 alpenglow show model.onnx

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from alpenglow.cli import TRACEBACK, files
+from alpenglow.cli.help import Command
 from alpenglow.cli.output import examples, show
 from alpenglow.runtime import archive
 
@@ -17,6 +18,7 @@ def _note_traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None
 
 @click.command(
     "sign",
+    cls=Command,
     epilog=examples("""
 openssl genpkey -algorithm ed25519 -out private.pem
 openssl pkey -in private.pem -pubout -out public.pem

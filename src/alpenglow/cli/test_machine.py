@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from alpenglow.cli.help import Command
 from alpenglow.cli.output import examples as shown_examples
 from alpenglow.cli.output import show, table
 from alpenglow.driver.progress import reporter
@@ -27,6 +28,7 @@ MOST_DETAILS = 40
 
 @click.command(
     "test-machine",
+    cls=Command,
     epilog=shown_examples("""
 alpenglow test-machine cpu --every 20
 alpenglow test-machine npu --only 'conv|mat_mul'

@@ -17,6 +17,7 @@ from alpenglow import train
 from alpenglow.base.errors import FeedError, OptionError
 from alpenglow.base.words import counted, unread
 from alpenglow.cli import files
+from alpenglow.cli.help import Command
 from alpenglow.cli.interrupts import interruptible
 from alpenglow.cli.options import Request, memory_option, model_options
 from alpenglow.cli.output import examples, show
@@ -47,6 +48,7 @@ Arrays = dict[str, Any]
 
 @click.command(
     "train",
+    cls=Command,
     epilog=examples("""
 alpenglow train model.onnx --data samples.npz --epochs 5 -o trained.onnx
 alpenglow train model.onnx --data pictures --held 0.2 --optimizer sgd --momentum 0.9 -o new.onnx

@@ -11,6 +11,7 @@ import click
 from alpenglow.base import knobs
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.cli import files
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options, parse_seconds
 from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.progress import progress
@@ -24,6 +25,7 @@ from alpenglow.passes.choices import Record, Ways
 
 @click.command(
     "tune",
+    cls=Command,
     epilog=examples("""
 alpenglow tune model.onnx
 alpenglow tune model.onnx --shapes image=1x3x224x224 --threads 1 --budget 2min

@@ -10,6 +10,7 @@ import click
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli.feeds import feeds, number
+from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.source import (
@@ -44,6 +45,7 @@ class Comparison:
 
 @click.command(
     "verify",
+    cls=Command,
     epilog=examples("""
 alpenglow verify model.onnx
 alpenglow verify model.onnx --shapes image=1x3x64x64 --tolerance 1e-5

@@ -1,0 +1,49 @@
+"""Help has the options of a command before those that commands share; tables fit a terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from alpenglow.cli import COMMANDS, SECTIONS, output
+from alpenglow.cli.help import Command
+from command import alpenglow
+
+ROWS = [("kernel", "computes"), ("conv", "one two three four five six seven"), ("add", "eight")]
+
+
+def test_commands_are_listed_by_sections() -> None:
+    printed = alpenglow("--help").stdout
+    found = [line for line in printed.splitlines() if line.endswith(":")]
+    assert found == ["Options:", *(f"{title}:" for title in SECTIONS)]
+    for name in COMMANDS:
+        assert re.search(rf"^  {name}  ", printed, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_own_options_come_before_shared_ones(name: str) -> None:
+    printed = alpenglow(f"{name} --help").stdout
+    titles = re.findall(r"^([A-Z][\w ]+):$", printed, re.MULTILINE)
+    shared = [title for title in Command.shared if title in titles]
+    assert [t for t in titles if t in ("Options", *Command.shared)] == ["Options", *shared]
+    own = printed.partition("Options:")[2].partition(":\n\n")[0].partition("\n\n")[0]
+    for title in shared[:2]:
+        assert printed.count(f"\n{title}:\n") == 1
+        assert title not in own
+    assert ("--shapes" in printed) == ("--numerics" in printed) == ("Compilation" in titles)
+    assert "--numerics" not in own
+
+
+def test_a_table_is_folded_on_a_narrow_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = output.table(ROWS)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    wide = output.table(ROWS)
+    monkeypatch.setenv("COLUMNS", "24")
+    narrow = output.table(ROWS)
+
+    assert plain == wide and len(plain) == 3
+    assert max(map(len, narrow)) <= 24
+    assert " ".join(" ".join(narrow).split()).startswith("kernel computes conv one two")
+    assert all(line.startswith("   ") for line in narrow[2:-1])
