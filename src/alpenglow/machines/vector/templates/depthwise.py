@@ -7,6 +7,8 @@ weights that are moved by as many taps as the pixel is from the first.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -33,6 +35,9 @@ from alpenglow.machines.vector.templates.tile import dispatch, split_rows, tiles
 
 MOST_ROWS = 12
 """Pixels of one tile: enough to hide the latency of the multiply-adds."""
+
+MOST_TAPS = 81
+"""Taps that are written out; of more, those of one row are, in loops over rows."""
 
 
 @templates.on(DepthwiseBlocked, "strides dilations taps")
@@ -70,7 +75,16 @@ class _Tile:
     def lanes(self) -> int:
         return self.k.out.region.shape[-1]
 
-    def origin(self, taps: tuple[int, ...]) -> Expr:
+    def taps(self, extents: Sequence[int]) -> Iterator[tuple[Coord, ...]]:
+        """Yield the taps of a window, those of a row at least; more rows are one in a loop."""
+        looped = 0
+        if math.prod(self.k.inputs[1].region.shape[1 : 1 + len(self.op.strides)]) > MOST_TAPS:
+            looped = len(extents) - (extents[-1] <= MOST_TAPS)
+        with self.k.loops.loops(extents[:looped]) as before:
+            for taps in product(*map(range, extents[looped:])):
+                yield (*before, *map(coord, taps))
+
+    def origin(self, taps: Sequence[Coord]) -> Expr:
         """Return the address of the first pixel's tap."""
         k, op = self.k, self.op
         places = [*self.outer, coord(self.start)]
@@ -78,11 +92,11 @@ class _Tile:
                  zip(places, op.strides, taps, op.dilations, strict=True)]  # fmt: skip
         return k.b.let(k.inputs[0].address([self.n, self.block, *where, coord(0)]).base)
 
-    def weights(self, taps: tuple[int, ...]) -> Expr:
+    def weights(self, taps: Sequence[Coord]) -> Expr:
         """Return the address of the weights of a tap."""
         w = self.k.inputs[1]
         rest = [coord(0)] * (len(w.region.shape) - 1 - len(taps))
-        return w.address([self.block, *map(coord, taps), *rest]).base
+        return w.address([self.block, *taps, *rest]).base
 
     def one_by_one(self, height: int) -> list[Register]:
         """Return the sums of `height` neighbours, tap by tap."""
@@ -95,7 +109,7 @@ class _Tile:
         def loaded(buffer: Expr) -> Expr:
             return buffer if buffer.dtype == acc[0].dtype else Convert(buffer, acc[0].dtype)
 
-        for taps in product(*map(range, w.region.shape[1:-1])):
+        for taps in self.taps(w.region.shape[1:-1]):
             weight = b.let(loaded(Load(w.buffer, self.weights(taps), lanes)))
             origin = self.origin(taps)
             pitch = self.op.strides[-1] * x.region.strides[-2]
@@ -114,9 +128,9 @@ class _Tile:
         kind = products("u8", lanes, self.target)
         acc = [b.var(Const(0, "i32", lanes)) for _ in range(height)]
         *rows, groups = self.k.inputs[1].region.shape[1 : 1 + len(self.op.strides)]
-        for taps in product(*map(range, rows)):
-            origin = self.origin((*taps, 0))
-            at = [self.weights((*taps, g)) for g in range(groups)]
+        for taps in self.taps((*rows, 1)):
+            origin = self.origin(taps)
+            at = [self.weights((*taps[:-1], coord(g))) for g in range(groups)]
             words = [b.let(kind.vector(self.k.inputs[1].buffer, one, lanes)) for one in at]
             moved = _Moved(self.k, kind, words)
             for run in runs(height, self.op.taps, self.op.strides[-1], groups):
