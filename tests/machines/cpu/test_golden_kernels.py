@@ -118,6 +118,7 @@ CASES: dict[str, Build] = {
     "matmul": product(4, 20, 24),
     "matmul_bf16": product(4, 8, 16),
     "matmul_bytes": product_of_bytes,
+    "matmul_column": product(9, 40, 1),
     "max_pool": lambda g: g(
         MaxPool((3, 3), (2, 2), (1,) * 4, (1, 1)), g.input("x", "f32[1,2,7,7]")
     ),

@@ -1,4 +1,4 @@
-"""Products of computed matrices around the borders of tiles and vectors, in f32 and f64."""
+"""Products of computed matrices around the borders of tiles, and of a matrix by few vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 import alpenglow as ag
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, Array
+from alpenglow.ops.activation import Relu
 from alpenglow.ops.contraction import MatMul, turned
+from alpenglow.ops.movement import Broadcast
 from fuzz import guard
 
 SHAPES = ((1, 1, 1), (7, 9, 17), (13, 33, 8), (2, 64, 31), (29, 5, 65), (3, 70, 2), (40, 16, 5))
@@ -42,6 +44,56 @@ def test_products_of_open_extents_are_exact(dtype: str, turn_x: bool, turn_y: bo
         feeds = {"x": a.T.copy() if turn_x else a, "y": b.T.copy() if turn_y else b}
         (z,) = guard.run(exe, feeds).values()
         np.testing.assert_array_equal(z, a @ b)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "batch", "m", "k", "n"),
+    [("f32", "", 9, 41, 1), ("f64", "", 1100, 33, 1), ("f32", "2,", 21, 64, 3),
+     ("bf16", "", 13, 50, 2), ("f32", "", "M", 35, 7), ("f32", "B,", "M", "K", 2)],
+)  # fmt: skip
+@pytest.mark.parametrize("turn", [False, True])
+@pytest.mark.parametrize("few_first", [False, True])
+def test_few_vectors_are_multiplied_exactly_by_a_matrix_that_is_not_packed(
+    dtype: str, batch: str, m: int | str, k: int | str, n: int, turn: bool, few_first: bool
+) -> None:
+    """`turn`: the matrix lies turned in memory; `few_first`: it is the right operand."""
+    matrix, few = [m, k], [k, n]
+    if few_first:
+        matrix, few = matrix[::-1], few[::-1]
+    if turn:
+        matrix = matrix[::-1]
+    g = ag.Graph("few")
+    left = g.input("a", f"{dtype}[{batch}{','.join(map(str, matrix))}]")
+    right = g.input("b", f"{dtype}[{batch}{','.join(map(str, few))}]")
+    x, y = turned(g, left) if turn else left, right
+    product = g(MatMul(), y, x) if few_first else g(MatMul(), x, y)
+    g.output("z", g(Relu(), product))
+    exe = ag.compile(g, threads=1)
+
+    sizes = {"B": 3, "M": 30, "K": 37}
+    feeds = {
+        name: whole_numbers(tuple(sizes.get(str(d), d) for d in v.type.shape), dtype)
+        for name, v in g.inputs.items()
+    }
+    (z,) = guard.run(exe, feeds).values()
+    a, b = (v.astype(np.float64) for v in feeds.values())
+    a = a.swapaxes(-1, -2) if turn else a
+    expected = np.maximum(b @ a if few_first else a @ b, 0).astype(DTYPES[dtype])
+    np.testing.assert_array_equal(z, expected)
+
+
+@pytest.mark.parametrize("x", ["f32[2,3,40]", "f32[5,1,40]", "f32[4,9,40]", "f32[2,2,2,40]"])
+@pytest.mark.parametrize("columns", [1, 30])
+def test_a_batch_times_one_matrix_is_exact(x: str, columns: int) -> None:
+    g = ag.Graph("shared")
+    left, right = g.input("x", x), g.input("y", f"f32[40,{columns}]")
+    batch = left.type.extents[:-2]
+    g.output("z", g(MatMul(), left, g(Broadcast((*batch, 40, columns)), right)))
+    a = whole_numbers(left.type.extents, "f32")
+    b = whole_numbers(right.type.extents, "f32")
+
+    (z,) = guard.run(ag.compile(g, threads=1), {"x": a, "y": b}).values()
+    np.testing.assert_array_equal(z, a @ b)
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), [("f32", 8), ("f64", 4)])

@@ -25,6 +25,7 @@ from alpenglow.machines.vector.templates import (
     quantized,
     templates,
     transpose,
+    vectors,
     windows,
     winograd,
     winograd_back,
@@ -34,8 +35,8 @@ from alpenglow.machines.vector.templates.products import dot
 from alpenglow.program import Instr
 
 FAMILIES = (
-    attention, conv, depthwise, depthwise_planar, few_bits, filters, matmul, packing, phases,
-    planar, quantized, transpose, windows, winograd, winograd_back, words,
+    attention, conv, depthwise, depthwise_planar, few_bits, filters, vectors, matmul, packing,
+    phases, planar, quantized, transpose, windows, winograd, winograd_back, words,
 )  # fmt: skip
 """The modules that register templates."""
 

@@ -33,6 +33,9 @@ PACKED = frozenset({("f32", "f32"), *((x, w) for x, (w, _) in SUMS.items())})
 PRODUCTS = PACKED | {("f64", "f64")}
 """The operands of products of matrices that there are packed forms for."""
 
+FEW = 8
+"""Vectors up to which their product with a matrix waits for its elements: it is never packed."""
+
 
 def sliding_axis(taps: Sequence[Dim], places: Sequence[Dim]) -> int:
     """Return the spatial axis along which neighbours share weights.

@@ -16,8 +16,9 @@ from alpenglow.ir.dims import ceil_div, estimate, is_open, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Target
-from alpenglow.ir.types import TensorType
+from alpenglow.ir.types import FLOATS, TensorType
 from alpenglow.machines.vector.operators.blocked import (
+    FEW,
     PACKED,
     PRODUCTS,
     ConvBlocked,
@@ -367,6 +368,9 @@ def _mat_mul(g: Graph, node: Node, target: Target) -> None:
     matrix = w if w.type.rank == 2 else g(Reshape(w.type.shape[-2:]), w)
     *batch, rows, columns = node.output.type.extents
     dots = DOTS.get(x.type.dtype, 1)
+    many = estimate(math.prod([*batch, rows])) > FEW
+    if many and x.type.dtype in FLOATS and not is_open(columns) and columns <= FEW:
+        return
     problem = Problem(node.op, x.type, matrix.type, target)
     # Kernels take the samples of a batch as rows.
     together = next((d for d in batch if is_open(d)), rows)

@@ -35,18 +35,14 @@ from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.vector.operators.few_bits import NIBBLES, MatMulFewBits, shift_of
 from alpenglow.machines.vector.templates import templates
-from alpenglow.machines.vector.templates.matmul import (
-    Product,
-    fits_scratch,
-    merge_batch,
-    store_tile,
-)
+from alpenglow.machines.vector.templates.matmul import Product, fits_scratch, store_tile
 from alpenglow.machines.vector.templates.products import multiply_add, products
 from alpenglow.machines.vector.templates.tile import (
     LINE,
     UNROLL,
     Tile,
     dispatch,
+    merge_batch,
     split_rows,
     tiles_in_parallel,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
@@ -22,10 +22,12 @@ from alpenglow.machines.vector.templates.tile import (
     Tile,
     dispatch,
     ladder,
+    merge_batch,
     split_rows,
     tiles_in_parallel,
 )
 from alpenglow.machines.vector.templates.transpose import transposed
+from alpenglow.machines.vector.templates.vectors import shape_of
 from alpenglow.ops.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr
 
@@ -77,9 +79,11 @@ def fits_scratch(inner: int, cols: int = 2) -> bool:
 
 def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
     """Return whether x and y are f32 or f64 and a panel of y fits into scratch memory."""
-    x, *_ = anchor.operands()
+    x, y = anchor.operands()[:2]
     if isinstance(x, Value):
         return False  # it is computed on the way: that is attention
+    if shape_of(x, y, target) is not None:
+        return False  # few vectors need no panels
     inner = x.type.extents[-1]
     plain = x.type.dtype in PLAIN and 0 not in instr.outs[0].shape
     return plain and fits_scratch(inner, 2 if is_open(inner) else 1)
@@ -305,21 +309,3 @@ def store_tile(
 
         tile.finish(j, store)
     k.loops.mask, k.loops.current = None, 1
-
-
-def merge_batch(windows: Sequence[Window]) -> None:
-    """See leading axes and rows as one axis of rows where every operand steps evenly."""
-    rank = len(windows[0].region.shape)
-    while rank > 2:
-        for w in windows:
-            shape, strides = w.region.shape, w.region.strides
-            if not is_number(shape[-3], 1) and strides[-3] != strides[-2] * shape[-2]:
-                return
-        for w in windows:
-            shape, strides = w.region.shape, w.region.strides
-            # Rows of extent 1 may have any stride: then the batch's is the one that counts.
-            step = strides[-3] if is_number(shape[-2], 1) else strides[-2]
-            w.reshape(
-                (*shape[:-3], shape[-3] * shape[-2], shape[-1]), (*strides[:-3], step, strides[-1])
-            )
-        rank -= 1

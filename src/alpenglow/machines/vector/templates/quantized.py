@@ -19,12 +19,13 @@ from alpenglow.loops.instruction import Frame
 from alpenglow.machines.vector.operators.few_bits import NIBBLES, WORD
 from alpenglow.machines.vector.operators.quantized import BESIDE, MatMulGroups, words_of
 from alpenglow.machines.vector.templates import templates
-from alpenglow.machines.vector.templates.matmul import merge_batch, store_tile
+from alpenglow.machines.vector.templates.matmul import store_tile
 from alpenglow.machines.vector.templates.products import dot, multiply_add
 from alpenglow.machines.vector.templates.tile import (
     LINE,
     Tile,
     dispatch,
+    merge_batch,
     split_rows,
     tiles_in_parallel,
 )

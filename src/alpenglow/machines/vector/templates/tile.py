@@ -9,7 +9,7 @@ neighbours, and what is issued is what `products` says.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from alpenglow.ir.dims import Dim, estimate, is_open
@@ -148,6 +148,24 @@ def _nbytes(w: Window) -> int:
     return math.prod(map(estimate, w.region.shape)) * DTYPES[w.buffer.dtype].itemsize
 
 
+def merge_batch(windows: Sequence[Window]) -> None:
+    """See leading axes and rows as one axis of rows where every operand steps evenly."""
+    rank = len(windows[0].region.shape)
+    while rank > 2:
+        for w in windows:
+            shape, strides = w.region.shape, w.region.strides
+            if not is_number(shape[-3], 1) and strides[-3] != strides[-2] * shape[-2]:
+                return
+        for w in windows:
+            shape, strides = w.region.shape, w.region.strides
+            # Rows of extent 1 may have any stride: then the batch's is the one that counts.
+            step = strides[-3] if is_number(shape[-2], 1) else strides[-2]
+            w.reshape(
+                (*shape[:-3], shape[-3] * shape[-2], shape[-1]), (*strides[:-3], step, strides[-1])
+            )
+        rank -= 1
+
+
 def ladder(b: Builder, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:
     """Run the rest of an open extent: as one tile, or as tiles of 8, 4, 2 and 1 rows, the bits of
     its number, where it may have many."""
@@ -188,6 +206,18 @@ def dispatch(b: Builder, tiles: Tiles, t: Coord, tile: Callable[[int, Expr], Non
         run(high, 0)
     with b.otherwise():
         run(low, tiles.larger)
+
+
+def in_order(b: Builder, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:
+    """Run `tile(rows, first row)` for all tiles, one after the other."""
+    if tiles.rest is not None:
+        with b.loop(lift(tiles.count)) as t:
+            tile(tiles.rows, b.let(t * tiles.rows))
+        ladder(b, tiles, tile)
+        return
+    for begin, past, height in tiles.sizes():
+        with b.loop(past - begin) as t:
+            tile(height, b.let((t + begin) * height + (tiles.larger if begin else 0)))
 
 
 class Tile:

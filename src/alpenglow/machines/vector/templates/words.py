@@ -31,7 +31,8 @@ from alpenglow.loops.instruction import Frame
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.matmul import LONGEST, ragged, store_tile
 from alpenglow.machines.vector.templates.products import products
-from alpenglow.machines.vector.templates.tile import UNROLL, Tile, ladder, split_rows
+from alpenglow.machines.vector.templates.tile import UNROLL, Tile, in_order, split_rows
+from alpenglow.machines.vector.templates.vectors import shape_of
 from alpenglow.ops.contraction import BYTES, MatMul
 from alpenglow.program.instr import Anchor, Instr
 
@@ -40,9 +41,12 @@ HALF = 128
 
 def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
     """Return whether x and y are bytes or both bf16, and a column fits into scratch memory."""
-    if isinstance(anchor.operands()[0], Value):
+    left, right = anchor.operands()[:2]
+    if isinstance(left, Value):
         return False  # it is computed on the way: that is attention
-    x, y = (r.type for r in anchor.operands()[:2])
+    if shape_of(left, right, target) is not None:
+        return False  # few vectors need no words
+    x, y = left.type, right.type
     inner = x.extents[-1]
     narrow = {x.dtype, y.dtype} <= BYTES or x.dtype == y.dtype == "bf16"
     fits = 0 < inner <= LONGEST - 4
@@ -63,15 +67,7 @@ def mat_mul_words(k: Frame, op: MatMul, target: Target) -> None:
         def tile(height: int, start: Expr) -> None:
             words.tile(height, lead, start, first, starts)
 
-        if words.tiles.rest is not None:
-            with k.b.loop(lift(words.tiles.count)) as t:
-                tile(words.tiles.rows, k.b.let(t * words.tiles.rows))
-            ladder(k.b, words.tiles, tile)
-            return
-        for begin, past, height in words.tiles.sizes():
-            with k.b.loop(past - begin) as t:
-                start = (t + begin) * height + (words.tiles.larger if begin else 0)
-                tile(height, k.b.let(start))
+        in_order(k.b, words.tiles, tile)
 
 
 class _Words:
