@@ -46,6 +46,18 @@ def test_products_of_open_extents_are_exact(dtype: str, turn_x: bool, turn_y: bo
         np.testing.assert_array_equal(z, a @ b)
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize(("dtype", "m", "k", "n"), [("f64", 190, 200, 70), ("f32", 301, 400, 133)])
+def test_rows_of_a_large_turned_operand_are_packed_in_groups(
+    dtype: str, batch: tuple[int, ...], m: int, k: int, n: int
+) -> None:
+    exe = ag.compile(product(dtype, (*batch, k, m), (*batch, k, n), True, False), threads=1)
+    a, b = whole_numbers((*batch, k, m), dtype), whole_numbers((*batch, k, n), dtype)
+
+    (z,) = guard.run(exe, {"x": a, "y": b}).values()
+    np.testing.assert_array_equal(z, a.swapaxes(-1, -2) @ b)
+
+
 @pytest.mark.parametrize(
     ("dtype", "batch", "m", "k", "n"),
     [("f32", "", 9, 41, 1), ("f64", "", 1100, 33, 1), ("f32", "2,", 21, 64, 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,7 +21,9 @@ from alpenglow.machines.vector.templates.tile import (
     LINE,
     UNROLL,
     Tile,
+    Tiles,
     dispatch,
+    in_order,
     ladder,
     merge_batch,
     split_rows,
@@ -29,10 +32,25 @@ from alpenglow.machines.vector.templates.tile import (
 from alpenglow.machines.vector.templates.transpose import transposed
 from alpenglow.machines.vector.templates.vectors import shape_of
 from alpenglow.ops.contraction import MatMul
-from alpenglow.program.instr import Anchor, Instr
+from alpenglow.program.instr import Anchor, Instr, Region
 
 LONGEST = 1 << 13
 """The most vectors of a panel that is packed on the fly; it lies on the stack, and in a cache."""
+
+GROUP = 1 << 18
+"""Bytes of rows of a turned operand that are packed on the stack; they stay in a core's cache."""
+
+LEAST_TILES = 4
+"""Tiles of rows that pay for packing the other operand for them again."""
+
+PANELS = 8
+"""Panels that pay for packing rows."""
+
+SHARES = 8
+"""Parts of a product that threads find work in."""
+
+NEAR = 1 << 18
+"""Bytes of a turned operand up to which it is read where it lies."""
 
 PLAIN = ("f32", "f64")
 """What is multiplied one number a lane."""
@@ -109,6 +127,10 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     tiles = split_rows(rows, cols, target)
     kind = products(dtype, lanes, target)
     product = Product(k, x, scratch, inner, columns, cols, kind, target)
+    group = _group(x, rows, columns, width, tiles.rows)
+    if group is not None:
+        _mat_mul_turned(k, product, y, group, panels)
+        return
     with k.loops.parallel([*batch, panels]) as (*lead, panel):
         first = k.b.let(panel.base * width)
         _pack(k, y, scratch, lead, first, inner, columns, width, lanes)
@@ -127,6 +149,79 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
             with k.b.loop(past - begin) as t:
                 start = k.b.let((t + begin) * height + (tiles.larger if begin else 0))
                 tile(height, start, t + begin)
+
+
+def _group(x: Window, rows: int, columns: int, width: int, height: int) -> int | None:
+    """Return how many rows of a turned x are put side by side; None if that does not pay."""
+    down, across = x.region.strides[-2:]
+    inner, size = x.region.shape[-1], x.region.type.numpy.itemsize
+    if not is_number(down, 1) or any(map(is_open, (rows, inner, columns, across))):
+        return None
+    most = GROUP // (inner * size * height)
+    if most < LEAST_TILES or rows * inner * size <= NEAR or columns < PANELS * width:
+        return None
+    groups = ceil_div(rows, most * height)
+    return ceil_div(rows, groups * height) * height
+
+
+def _mat_mul_turned(k: Frame, product: Product, y: Window, group: int, panels: int) -> None:
+    """Build x times y where columns of x lie side by side: rows of it are packed first, too.
+
+    A tile would read a few elements of each column, each in a page of its own.
+    """
+    b, x, inner = k.b, product.x, product.inner
+    *batch, rows, columns = k.out.region.shape
+    lanes, width = product.lanes, product.cols * product.lanes
+    packed = b.array(x.buffer.dtype, inner * group)
+    full, rest = divmod(rows, group)
+    groups = ceil_div(rows, group)
+    part = max(PANELS, ceil_div(panels, ceil_div(SHARES, groups * math.prod(map(estimate, batch)))))
+
+    def multiply(count: int, lead: list[Coord], begin: Expr, start: Expr) -> None:
+        """Multiply so many rows from `begin` on by a part of the panels."""
+        tiles = split_rows(count, product.cols, product.target)
+        _pack_rows(k, x, packed, [*lead, coord(begin), coord(0)], tiles)
+        ours = b.let(Binary("min", Const(panels) - start, Const(part)))
+        with b.loop(ours) as i:
+            first = b.let((start + i) * width)
+            _pack(k, y, product.w, lead, first, inner, columns, width, lanes)
+
+            def tile(height: int, row: Expr) -> None:
+                strides = (*(0 for _ in batch), 1, height)
+                kind = x.region.type.with_shape((*(1 for _ in batch), group, inner))
+                product.x = Window(packed, Region("", kind, 0, strides))
+                at = b.let(row * inner)
+                product.tile(height, lead, b.let(begin + row), first, Const(0), row=at)
+
+            in_order(b, tiles, tile)
+
+    extents = [*batch, groups, ceil_div(panels, part)]
+    with k.loops.parallel(extents) as (*lead, number, chunk):
+        begin, start = b.let(number.base * group), b.let(chunk.base * part)
+        if not rest:
+            multiply(group, lead, begin, start)
+            return
+        with b.when(number.compare("lt", full)):
+            multiply(group, lead, begin, start)
+        with b.otherwise():
+            multiply(rest, lead, begin, start)
+
+
+def _pack_rows(k: Frame, x: Window, packed: Buffer, at: list[Coord], tiles: Tiles) -> None:
+    """Copy rows of a turned x, from a place on: each tile in one piece, column by column."""
+    b, lanes, (inner, across) = k.b, k.loops.lanes, (x.region.shape[-1], x.region.strides[-1])
+    base = b.let(x.address(at).base)
+    with b.loop(inner) as i:
+
+        def copy(height: int, row: Expr) -> None:
+            source, to = b.let(base + i * across + row), b.let(row * inner + i * height)
+            done = 0
+            while done < height:
+                width = min(1 << (height - done).bit_length() - 1, lanes)
+                b.store(packed, to + done, Load(x.buffer, source + done, width))
+                done += width
+
+        in_order(b, tiles, copy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +308,17 @@ class Product:
 
     def tile(
         self, height: int, lead: list[Coord], start: Expr, column: Expr, at_w: Expr,
-        turn: tuple[Expr, int] | None = None, ahead: Ahead | None = None,
+        turn: tuple[Expr, int] | None = None, ahead: Ahead | None = None, row: Expr | None = None,
     ) -> None:  # fmt: skip
         """Compute `height` rows from `start` on, for the panel of columns from `column` on.
 
         `turn` says which tile this is of the panel, and of how many; they read what is `ahead`.
+        In x they begin at `row`, by default at `start`.
         """
         b, kind = self.k.b, self.kind
         down, across = self.x.region.strides[-2:]
-        origin = b.let(self.x.address([*lead, coord(start), coord(0)]).base)
+        begin = coord(start if row is None else row)
+        origin = b.let(self.x.address([*lead, begin, coord(0)]).base)
         tile = Tile(b, height, self.cols, self.lanes, self.target, kind)
         width = self.cols * self.lanes * kind.dots
         steps, part = divmod(self.inner, kind.dots) if kind.dots > 1 else (self.inner, 0)
