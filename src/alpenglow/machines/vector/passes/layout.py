@@ -368,8 +368,10 @@ def _mat_mul(g: Graph, node: Node, target: Target) -> None:
     matrix = w if w.type.rank == 2 else g(Reshape(w.type.shape[-2:]), w)
     *batch, rows, columns = node.output.type.extents
     dots = DOTS.get(x.type.dtype, 1)
-    many = estimate(math.prod([*batch, rows])) > FEW
-    if many and x.type.dtype in FLOATS and not is_open(columns) and columns <= FEW:
+    # More than a column is put in order on the stack, for which a microcontroller has no room.
+    few = FEW if target.facts.own_cache else 1
+    many = x.type.dtype in FLOATS and estimate(math.prod([*batch, rows])) > FEW
+    if many and not is_open(columns) and columns <= few:
         return
     problem = Problem(node.op, x.type, matrix.type, target)
     # Kernels take the samples of a batch as rows.

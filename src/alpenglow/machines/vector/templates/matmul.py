@@ -37,8 +37,9 @@ from alpenglow.program.instr import Anchor, Instr, Region
 LONGEST = 1 << 13
 """The most vectors of a panel that is packed on the fly; it lies on the stack, and in a cache."""
 
-GROUP = 1 << 18
-"""Bytes of rows of a turned operand that are packed on the stack; they stay in a core's cache."""
+GROUP = 4
+"""Rows of a turned operand that are packed on the stack take one part in so many of a core's cache.
+"""
 
 LEAST_TILES = 4
 """Tiles of rows that pay for packing the other operand for them again."""
@@ -127,7 +128,7 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     tiles = split_rows(rows, cols, target)
     kind = products(dtype, lanes, target)
     product = Product(k, x, scratch, inner, columns, cols, kind, target)
-    group = _group(x, rows, columns, width, tiles.rows)
+    group = _group(x, rows, columns, width, tiles.rows, target)
     if group is not None:
         _mat_mul_turned(k, product, y, group, panels)
         return
@@ -151,13 +152,15 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
                 tile(height, start, t + begin)
 
 
-def _group(x: Window, rows: int, columns: int, width: int, height: int) -> int | None:
+def _group(
+    x: Window, rows: int, columns: int, width: int, height: int, target: Target
+) -> int | None:
     """Return how many rows of a turned x are put side by side; None if that does not pay."""
     down, across = x.region.strides[-2:]
     inner, size = x.region.shape[-1], x.region.type.numpy.itemsize
     if not is_number(down, 1) or any(map(is_open, (rows, inner, columns, across))):
         return None
-    most = GROUP // (inner * size * height)
+    most = target.facts.own_cache // GROUP // (inner * size * height)
     if most < LEAST_TILES or rows * inner * size <= NEAR or columns < PANELS * width:
         return None
     groups = ceil_div(rows, most * height)

@@ -102,6 +102,8 @@ def shape_of(x: Region | Value, y: Region | Value, target: Target) -> Shape | No
         return None
     vectors = x if way.turned else y
     packs = way.dots and not is_number(vectors.strides[-1 if way.turned else -2], 1)
+    if not target.facts.own_cache and (packs or not way.dots):
+        return None  # a microcontroller has no room for sums or vectors on the stack
     return way if not packs or inner * way.count <= LONGEST else None
 
 
