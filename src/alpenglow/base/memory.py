@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import mmap
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from alpenglow.base.locks import new_rlock
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector of any target."""
@@ -117,8 +120,9 @@ def copied(array: NDArray[Any]) -> NDArray[Any]:
 FEW = 10_000
 """So many objects may lie about that nobody needs."""
 
-_resting = threading.RLock()
-_resters: set[object] = set()
+_resting = new_rlock()
+_resters: dict[object, int] = {}
+"""Blocks in which the collector rests, and their threads."""
 _was_on = True
 _kept = 0
 _enough = FEW
@@ -133,24 +137,47 @@ def uncollected() -> Iterator[None]:
     grows old meanwhile, what compiling left in cycles is among the young at the end.  What it
     returned may be dropped any time later: with a quarter more of that, all is gone through.
     """
-    global _was_on, _kept, _enough
+    global _was_on
     rester = object()
     try:
         with _resting:
             if not _resters:
                 _was_on = gc.isenabled()
-            _resters.add(rester)
+            _resters[rester] = threading.get_ident()
             gc.disable()
         yield
     finally:
         with _resting:
-            _resters.discard(rester)
-            if not _resters and _was_on:
+            try:
+                _resters.pop(rester, None)
                 young = gc.get_count()[0]
-                gc.enable()
-                _kept += young - gc.collect(0)
-                if _kept > _enough:
-                    gc.collect()
-                    _kept = 0
-                    # Counting them takes as long as going through them, so it is done but here.
-                    _enough = max(FEW, len(gc.get_objects()) // 4)
+            finally:  # whatever interrupts that, the collector does not rest for ever
+                awake = not _resters and _was_on
+                if awake:
+                    gc.enable()
+            if awake:
+                _collect(young)
+
+
+def _collect(young: int) -> None:
+    """Collect what was made while the collector rested: so many young objects."""
+    global _kept, _enough
+    _kept += young - gc.collect(0)
+    if _kept > _enough:
+        gc.collect()
+        _kept = 0
+        # Counting them takes as long as going through them, so it is done but here.
+        _enough = max(FEW, len(gc.get_objects()) // 4)
+
+
+def _forget_others() -> None:
+    """Drop the blocks of threads that a fork has left behind."""
+    for rester, thread in list(_resters.items()):
+        if thread != threading.get_ident():
+            del _resters[rester]
+    if not _resters and _was_on:
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_others)

@@ -18,7 +18,6 @@ import hashlib
 import itertools
 import os
 import stat
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from alpenglow.base.locks import new_lock
 from alpenglow.base.mapped import Mapped, read_into
 from alpenglow.base.memory import COPIED_NBYTES, aligned_bytes, sealed
 
@@ -56,7 +56,7 @@ class Store:
         self.made = 0
         """How often `get_or_make` found nothing."""
         self._memory: dict[str, bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._warned: set[str] = set()
         self._writable = True
 

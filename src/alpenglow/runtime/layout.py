@@ -12,6 +12,7 @@ import ctypes
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import ge
@@ -160,6 +161,8 @@ class Layout:
     """
 
     streams = False
+    turn: AbstractContextManager[Any] = nullcontext()
+    """Calls run in blocks of this: side by side, but of a layout that streams."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = _aligned(artifact)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
+from alpenglow.base.locks import new_lock
 from alpenglow.base.mapped import maps_of
 from alpenglow.ir.dims import bind, holds
 from alpenglow.ir.graph import Graph
@@ -84,7 +84,7 @@ class OpenExecutable(InProcess):
         self._reader = reader
         self._settings = settings
         self._files = maps_of(v.array for v in graph.constants())
-        self._compiling = threading.Lock()
+        self._compiling = new_lock()
         self._kept = list(artifacts) if not self._runs_here else []
         self._layouts = [layout_of(a) for a in artifacts] if self._runs_here else []
 

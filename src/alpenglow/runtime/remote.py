@@ -6,7 +6,6 @@ every call, so each run of entries is a list that the device has recorded.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base.locks import new_lock
 from alpenglow.base.memory import aligned_bytes, bytes_of
 from alpenglow.ir.dims import bind
 from alpenglow.ir.types import Array
@@ -65,7 +65,7 @@ class Remote:
     ) -> None:  # fmt: skip
         """`values` are those of the symbols that entries of the table name."""
         self.program, self.device, self._code = program, device, code
-        self._turn = threading.Lock()
+        self._turn = new_lock()
         self._constants = constants
         self._values = values
         self._steps = list(zip(table, program.instrs(), strict=True))

@@ -7,7 +7,6 @@ right, so that a second run with data that behave alike imports and compiles not
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,6 +21,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
+from alpenglow.base.locks import new_rlock
 from alpenglow.ir.dims import Assumption, Guards, assuming, solved
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import Action, Apply, Known, Loop, Part, Scan, StagedModel
@@ -66,7 +66,7 @@ class Runner:
         self._threads = threads
         self._first: list[Stage] = []
         self._bodies: dict[int, Runner] = {}
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         types = {n: t for n, t in model.inputs.items() if t is not None}
         self._declared = types, Matcher(types)
         self._counters: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,7 +108,8 @@ class Session:
         self._structure = source.structure and without(source.structure, lasting.keys())
         self._initial, self._growing = source.initial, source.growing
         self._held = held or Held(self._initial, self._growing, length)
-        self._turn = Turn()
+        self._lock = threading.Lock()
+        _sessions.add(self)
         self._calls = 0
         self._warned = False
         self.variables: MutableMapping[str, Any] = Variables(self)
@@ -155,7 +157,7 @@ class Session:
         call = None if timeout is None else Call(calls.deadline_of(timeout))
         fed = self._fed(feeds) if self._lasting else feeds
         is_usual = call is None and out is None and outputs is None and not self._growing
-        with self._turn:
+        with self._turn():
             held = self._usable()
             results = self._source.run_short(fed, held) if is_usual and type(fed) is dict else None
             if results is None:
@@ -195,7 +197,7 @@ class Session:
 
     def reset(self) -> None:
         """Give all variables their initial values; those that grow have no rows then."""
-        with self._turn:
+        with self._turn():
             self._held = Held(self._initial, self._growing, self.length)
 
     def trim(self, rows: int) -> None:
@@ -235,16 +237,29 @@ class Session:
         Raises ModelError where the file is none of `save`'s, SessionError where it is another
         model's or holds more rows than this session has room for; then nothing changes.
         """
-        with self._turn:
+        with self._turn():
             held = Held(self._initial, self._growing, self.length)
             types = {name: v.type for name, v in self._initial.items()}
             kept_state.read(Path(path), held, self._source.fingerprint(), types)
             self._held = held
 
+    def _turn(self) -> threading.Lock:
+        """Return what a block is entered by, of which one runs at a time.
+
+        Raises SessionError if another runs.  It is the lock itself that is entered, so that no
+        interrupt comes between.
+        """
+        if self._lock.locked():
+            raise SessionError(
+                "another call of this session is running, and which comes first is not told",
+                hint="give each thread a session of its own: executable.session()",
+            )
+        return self._lock
+
     @contextmanager
     def owned(self) -> Iterator[Held]:
         """Yield what variables hold in a block during which nobody else has it."""
-        with self._turn:
+        with self._turn():
             yield self._usable()
 
     def _usable(self) -> Held:
@@ -255,25 +270,6 @@ class Session:
                 hint="session.reset() gives them their initial values",
             )
         return self._held
-
-
-class Turn:
-    """Blocks of which one runs at a time: whoever would have to wait gets a SessionError."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise SessionError(
-                "another call of this session is running, and which comes first is not told",
-                hint="give each thread a session of its own: executable.session()",
-            )
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
 
 
 class Variables(MutableMapping[str, Any]):
@@ -294,7 +290,7 @@ class Variables(MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         array = self._fitted(name, value)
-        with self._session.owned() as held:
+        with self._session.owned() as held, held.set_together():
             held.put(name, array)
 
     def update(self, other: Any = (), /, **by_name: Any) -> None:
@@ -308,8 +304,9 @@ class Variables(MutableMapping[str, Any]):
         with self._session.owned() as held:
             extents = {n: self._types[n].shape[axis] for n, axis in growing.items()}
             check_rows({**held.rows, **rows}, extents)
-            for name, array in arrays.items():
-                held.put(name, array)
+            with held.set_together():
+                for name, array in arrays.items():
+                    held.put(name, array)
 
     def _fitted(self, name: str, value: Any) -> Array:
         """Return what a variable is set to as a dense array; raise FeedError if it does not fit."""
@@ -343,3 +340,18 @@ class Variables(MutableMapping[str, Any]):
         if name not in self._types:
             known = ", ".join(self._types) or "none"
             raise FeedError(f"there is no variable '{name}'; the variables are {known}")
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _lose_others() -> None:
+    """Give the child of a fork sessions that it can use: those in a call hold nothing."""
+    for session in list(_sessions):
+        if session._lock.locked():
+            session._held.lost = "the process was forked while a call ran"
+            session._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lose_others)

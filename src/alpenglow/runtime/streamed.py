@@ -11,13 +11,14 @@ call, not the end of the process.
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from alpenglow.base.errors import MemoryLimitError
+from alpenglow.base.locks import new_lock
 from alpenglow.base.mapped import Mapped
 from alpenglow.base.memory import aligned_bytes, rounded_up
 from alpenglow.base.words import shown
@@ -102,6 +103,11 @@ class ReadAhead:
         self._file, self._pieces, self._half = file, parts.pieces, parts.half
         file.reads_ahead()
         self._memory = aligned_bytes(2 * parts.half if len(parts.pieces) > 1 else parts.half)
+        self._employ()
+
+    def _employ(self) -> None:
+        """Begin with a thread that reads: at first, and in the child of a fork."""
+        self._process = os.getpid()
         self._reader = ThreadPoolExecutor(1, "alpenglow-weights")
         self._read: dict[int, Future[None]] = {}
 
@@ -114,6 +120,8 @@ class ReadAhead:
 
     def begin(self) -> None:
         """Begin to read what a call needs first."""
+        if self._process != os.getpid():
+            self._employ()
         for reading in self._read.values():  # of a call that was ended
             if not reading.cancel():
                 reading.exception()
@@ -151,7 +159,7 @@ class StreamedLayout(Layout):
         self._ahead = ReadAhead(file, self._segments)
         self._segment = -1
         self._of_span: dict[int, int] = {}
-        self._alone = threading.Lock()
+        self.turn = new_lock()
         super().__init__(artifact)
         self.is_table = False
 
@@ -168,17 +176,8 @@ class StreamedLayout(Layout):
         return super()._constant(b) if ahead is None else ahead
 
     def take(self, bound: Bound) -> Context:
-        self._alone.acquire()
-        try:
-            self._ahead.begin()
-            return super().take(bound)
-        except BaseException:
-            self._alone.release()
-            raise
-
-    def give_back(self, bound: Bound, context: Context) -> None:
-        super().give_back(bound, context)
-        self._alone.release()
+        self._ahead.begin()
+        return super().take(bound)
 
     def enter(self, span: int) -> None:
         """Return when the weights of a span are there."""

@@ -41,15 +41,16 @@ def run_code(
     if isinstance(layout, DeviceLayout):
         layout.run(bound, inputs, results, running, call)
         return
-    context = layout.take(bound)
-    running.add(context.stop)
-    try:
-        with calls.part(context.stop, call):
-            walk(layout, bound, context, inputs, results, threads)
-        layout.check_files()
-    finally:
-        running.discard(context.stop)
-        layout.give_back(bound, context)
+    with layout.turn:
+        context = layout.take(bound)
+        try:
+            running.add(context.stop)
+            with calls.part(context.stop, call):
+                walk(layout, bound, context, inputs, results, threads)
+            layout.check_files()
+        finally:
+            running.discard(context.stop)
+            layout.give_back(bound, context)
 
 
 def walk(

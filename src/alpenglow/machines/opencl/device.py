@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from functools import cached_property
 from alpenglow.base import knobs
 from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import DeviceError
+from alpenglow.base.locks import new_lock
 from alpenglow.base.store import Store
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import Argument, Artifact, Launch
@@ -77,7 +77,7 @@ class OpenClDevice:
         alone = facts.kind == "cpu"
         self.uploads = self.kernels if alone else self._stream()
         self.downloads = self.kernels if alone else self._stream()
-        self._turn = threading.Lock()
+        self._turn = new_lock()
         atexit.register(self.finish)
 
     def _stream(self, properties: int = 0) -> Stream:
@@ -232,7 +232,7 @@ class OpenClDevice:
 
 
 _opened: dict[int, OpenClDevice] = {}
-_opening = threading.Lock()
+_opening = new_lock()
 
 
 def device_of(facts: DeviceFacts) -> OpenClDevice:

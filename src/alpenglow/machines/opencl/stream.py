@@ -7,13 +7,13 @@ device at once.  Arrays of the host are kept until the device has done with them
 from __future__ import annotations
 
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from ctypes import byref, c_int32, c_void_p
 from typing import Any
 
 from alpenglow.base.errors import DeviceError
+from alpenglow.base.locks import new_lock
 from alpenglow.machines.opencl.library import check, library, named
 
 PROFILING = 1 << 1
@@ -60,7 +60,7 @@ class Stream:
         self.queue = c_void_p(create(context, device, properties, byref(code)))
         check(code.value, "make a queue")
         self._kept: deque[tuple[Event, Any]] = deque()
-        self._turn = threading.Lock()
+        self._turn = new_lock()
 
     def begin(
         self,
