@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from alpenglow.base.locks import new_rlock
 from alpenglow.compiler.options import Options
 from alpenglow.driver.compile import compile
 from alpenglow.frontends.torch import fx
@@ -48,18 +47,8 @@ PLACE = torch.Tensor.data_ptr
 MOST_FREEZES = 3
 """After so many changes of what was frozen it is an input, like all else."""
 
-_compiling = threading.RLock()
+_compiling = new_rlock()
 """Held while code is made, so that two threads that miss the same code do not both compile it."""
-
-
-def _unlock() -> None:
-    """Begin with a lock that is free: in a child, the thread that held it does not exist."""
-    global _compiling
-    _compiling = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock)
 
 
 @dataclass(frozen=True, slots=True)
