@@ -55,8 +55,9 @@ HANDED_ON = {
 }
 CHANGED = {
     "a sum on an axis of its own": weighted("same", assigned(1.0)),
-    "another axis": weighted(
-        "same", [*assigned(0.0, 1)[:-1], node("Squeeze", ["sum"], ["same"])]),
+    "axes that are not stated": weighted(
+        "same", [*assigned(0.0)[:-1], node("Squeeze", ["sum"], ["same"])]
+    ),
     "another value": weighted("other", [node("Neg", ["held"], ["other"])]),
     "a name that the body has for something else": weighted(
         "held", [node("Neg", ["p"], ["unread"])], start="unread"
