@@ -18,13 +18,14 @@ from alpenglow.calibration.ranges import profile_ranges
 from alpenglow.calibration.samples import Dataset
 from alpenglow.calibration.tune import Tuning, tune
 from alpenglow.cli import files
+from alpenglow.cli.as_onnx import is_onnx
 from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.profile_ranges import data_option, samples, whole_graph
 from alpenglow.cli.progress import progress
 from alpenglow.cli.show import write as write_text
-from alpenglow.cli.source import IMPORT, MARK, is_onnx, refuse_constants
+from alpenglow.cli.source import IMPORT, MARK, refuse_constants
 from alpenglow.exporters.onnx import export_onnx
 from alpenglow.frontends.onnx.export import Exported, export
 from alpenglow.ir.graph import Graph

@@ -13,11 +13,12 @@ from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.whole import Fill
 from alpenglow.base.words import counted, told
 from alpenglow.cli import files
+from alpenglow.cli.as_onnx import is_onnx, onnx_of
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import header, is_onnx, onnx_of, refuse_constants
+from alpenglow.cli.source import header, refuse_constants
 from alpenglow.debug import peer
 from alpenglow.debug.failure import CHECKS, Failure, Trial, examined
 from alpenglow.debug.probe import Probe

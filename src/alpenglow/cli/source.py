@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import ml_dtypes
 import numpy as np
@@ -26,8 +26,6 @@ from alpenglow.cli.files import weights_path
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
 from alpenglow.compiler import compile_graph, every_pass, properties_after
-from alpenglow.exporters.onnx import export_onnx
-from alpenglow.frontends.registry import frontends
 from alpenglow.ir import staged_text
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
@@ -116,27 +114,6 @@ def kind_of(request: Request) -> Kind:
     if request.key is not None and kind != "archive":
         raise OptionError(f"--key demands an archive that is signed, which {path} is not")
     return kind
-
-
-def is_onnx(request: Request) -> bool:
-    """Return True if MODEL is a file that the front end of ONNX reads."""
-    if kind_of(request) != "model":
-        return False
-    return next((f.name for f in frontends() if f.accepts(str(request.model))), "") == "onnx"
-
-
-def onnx_of(request: Request) -> Any:
-    """Return MODEL, no ONNX file, as `convert` would write it.
-
-    Raises UnsupportedError if it cannot be written.
-    """
-    source = read(request)
-    if source.staged or not isinstance(source.ir, Graph):
-        raise UnsupportedError(
-            "MODEL is no ONNX file, and has no graph of the whole that could be written as one",
-            file=str(request.model),
-        )
-    return export_onnx(source.ir)
 
 
 def read(request: Request) -> ModelSource:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.cli.as_onnx import is_onnx, onnx_of
 from alpenglow.cli.feeds import feeds, number
 from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, input_option, model_options
@@ -16,9 +17,7 @@ from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.source import (
     ModelSource,
     executable,
-    is_onnx,
     kind_of,
-    onnx_of,
     read,
     refuse_staged,
 )
