@@ -124,8 +124,8 @@ class Dispatch:
                 self._check_served(pipeline, step)
             if (waiting := self.waiting()) >= self._most:
                 raise full(self._name, waiting)
-            pipeline.tokens.add(token)
             self._put(token)
+            pipeline.tokens.add(token)
         return token
 
     def waiting(self) -> int:
@@ -298,8 +298,8 @@ class Dispatch:
     def _ring(self, posts: Iterable[Post]) -> None:
         post = next(iter(posts), None)
         if post is not None:
-            self._asleep.remove(post)
             post.bell.put(None)
+            self._asleep.remove(post)
 
     def _check_served(self, pipeline: Pipeline, step: int) -> None:
         """Raise DeviceError if all workers of a step are lost."""

@@ -104,8 +104,8 @@ class Held:
         room = (*array.shape[:axis], self.length, *array.shape[axis + 1 :])
         self.rows[name] = 0
         self.make_room(name, array.dtype, room)
+        self.arrays[name][(slice(None),) * axis + (slice(rows),)] = array
         self.rows[name] = rows
-        self.kept(name)[...] = array
 
     def kept(self, name: str) -> Array:
         """Return what a variable holds, as a view."""
@@ -183,6 +183,15 @@ class Held:
             self.put_rows(name, array)
         else:
             self.arrays[name][...] = array
+
+    @contextmanager
+    def set_together(self) -> Iterator[None]:
+        """Take what is set in a block for lost unless all of it is."""
+        try:
+            yield
+        except BaseException as error:
+            self.lost = f"some of them were set, then came {type(error).__name__}"
+            raise
 
     def blame(self, program: Program, ran: bool, error: BaseException) -> None:
         """Take note of what an error may have left changed, in a run that was done or was not."""

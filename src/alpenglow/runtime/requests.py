@@ -178,8 +178,8 @@ class Waiting(Generic[R]):
     def put(self, request: R, arrival: int) -> None:
         """Add a request, the `arrival`-th."""
         request.queue = self
-        self._live.add(request)
         heappush(self._heap, (-request.priority, arrival, request))
+        self._live.add(request)
 
     def first(self) -> tuple[int, int, R] | None:
         """Return the first request behind what it is ordered by: less priority, and its number."""
@@ -254,9 +254,9 @@ class Manager:
             if self._thread is None:
                 self._begin()
             self._waiting.put(request, next(self._arrivals))
-            rings, self._sleeps = self._sleeps, False
-        if rings:
-            self._bell.put(None)
+            if self._sleeps:  # it rings before it is said: once too often wakes for nothing
+                self._bell.put(None)
+                self._sleeps = False
         if deadline is not None:
             deadlines.watch(request)
         return request
@@ -287,21 +287,21 @@ class Manager:
 
     def run_here(self, request: Request) -> None:
         """Run a request in this thread, if it is the first and nothing runs."""
-        if not self._turn.acquire(blocking=False):
+        if self._turn.locked():
             return
-        try:
-            with self._lock:
-                first = self._waiting.first()
-                if first is None or first[2] is not request:
-                    return
-                self._current = self._waiting.take()
-            if request.start():
-                request.run()
-        except BaseException as error:  # an interrupt, between two instructions of ours
-            request.fail(error)
-        finally:
-            self._current = None
-            self._turn.release()
+        with self._turn:
+            try:
+                with self._lock:
+                    first = self._waiting.first()
+                    if first is None or first[2] is not request:
+                        return
+                    self._current = self._waiting.take()
+                if request.start():
+                    request.run()
+            except BaseException as error:  # an interrupt, between two instructions of ours
+                request.fail(error)
+            finally:
+                self._current = None
 
     def run_next(self) -> bool:
         """Run the first request, if there is one; return whether there was."""

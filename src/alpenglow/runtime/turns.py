@@ -145,18 +145,16 @@ class Turns:
         shapes = zip(self._fixed(*numbers), self._collected, strict=True)
         stacks = [np.empty((turns, *shape), t.numpy) for shape, t in shapes]
         context = row.take()
-        try:
-            held = context.begin(env, sliced, stacks, first)
-            self.layout.check_files()
-            with calls.part(context.stop, calls.current()):
-                done = context.walk(turns, threads)
-            self.layout.check_files()
-            last = [n + (done - 1) * step for n, step in zip(numbers, row.steps, strict=True)]
-            carried = context.carried(done, self._shapes(*last), [t.numpy for t in self._results])
-            going = not self.may_stop or context.goes_on(done)
-            del held
-        finally:
-            row.give_back(context)
+        held = context.begin(env, sliced, stacks, first)
+        self.layout.check_files()
+        with calls.part(context.stop, calls.current()):
+            done = context.walk(turns, threads)
+        self.layout.check_files()
+        last = [n + (done - 1) * step for n, step in zip(numbers, row.steps, strict=True)]
+        carried = context.carried(done, self._shapes(*last), [t.numpy for t in self._results])
+        going = not self.may_stop or context.goes_on(done)
+        del held
+        row.give_back(context)  # not after an error: its tables may be half of this run's
         collected = stacks if done == turns else [s[:done].copy() for s in stacks]
         return Ran(done, going, carried, collected)
 

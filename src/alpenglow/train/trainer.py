@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.base.errors import FeedError, OptionError, TrainingError
+from alpenglow.base.errors import FeedError, OptionError, SessionError, TrainingError
 from alpenglow.base.words import counted
 from alpenglow.compiler import Options
 from alpenglow.driver.compile import compile
@@ -86,7 +86,6 @@ class Trainer:
         )
         self.executable = self._make(self.graph)
         self.session: Session = self.executable.session()
-        self.steps = 0
         self._ranges = [
             (name, node.op)
             for name, v in self.model.inputs.items()
@@ -97,12 +96,21 @@ class Trainer:
 
     def __repr__(self) -> str:
         count = sum(self.graph.inputs[name].type.size for name in self.parameters)
+        try:
+            taken = counted(self.steps, "step")
+        except SessionError:  # a call runs, or one was ended half way
+            taken = "steps are not known"
         return (
             f"Trainer({self.model.name}; {counted(len(self.parameters), 'parameter')} of {count:,} "
-            f"elements, {self.optimizer}; {counted(self.steps, 'step')})"
+            f"elements, {self.optimizer}; {taken})"
         )
 
     # ── steps ──
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been taken: the session counts them, with what they change."""
+        return int(self.session.variables[STEP])
 
     def step(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Take a step by one batch, and return the outputs of the graph.
@@ -118,7 +126,6 @@ class Trainer:
         norm = outs.get(NORM)
         if not math.isfinite(outs[self.loss]) or (norm is not None and not math.isfinite(norm)):
             raise self._failed(feeds, outs)
-        self.steps += 1
         return outs
 
     def _failed(self, feeds: Mapping[str, Any], outs: Mapping[str, Any]) -> TrainingError:
@@ -261,7 +268,6 @@ class Trainer:
         Raises ModelError where the file is no checkpoint, SessionError where it is another's.
         """
         self.session.load(path)
-        self.steps = int(self.session.variables[STEP])
 
 
 def fixed_batch(g: Graph) -> int | None:

@@ -89,16 +89,16 @@ class Team:
         if own is not self:
             own.run(table_address, count, threads, stop_address)
             return
-        if threads <= 1 or not self._busy.acquire(blocking=False):
+        if threads <= 1 or self._busy.locked():
             walker = _walker()
             walker.alone(table_address, count, stop_address)
             return
-        try:
-            self._run_together(table_address, count, threads, stop_address)
-        finally:
-            # An interrupt can come before the other call of `_complete` has begun.
-            self._complete()
-            self._busy.release()
+        with self._busy:
+            try:
+                self._run_together(table_address, count, threads, stop_address)
+            finally:
+                # An interrupt can come before the other call of `_complete` has begun.
+                self._complete()
 
     def run_until(
         self, table_address: int, count: int, turns: int, flags_address: int, stop_address: int
