@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base.arrays import readable
 from alpenglow.base.errors import FeedError
-from alpenglow.base.words import counted, unread
+from alpenglow.base.words import counted
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.image import picture, pictures
 
@@ -231,7 +232,8 @@ def _labelled(count: int, at: Callable[[int], Feeds], labels: Any, where: str) -
 def _loaded(path: Path) -> Any:
     """Return what a .npy or .npz file holds; raise FeedError if it is neither."""
     try:
-        content = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None)
-        return content if isinstance(content, np.ndarray) else dict(content)
-    except (ValueError, EOFError, OSError) as error:
-        raise FeedError(f"this holds no arrays: {unread(error)}", file=str(path)) from None
+        with readable():
+            content = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None)
+            return content if isinstance(content, np.ndarray) else dict(content)
+    except (ValueError, OSError) as error:
+        raise FeedError(f"this holds no arrays: {error}", file=str(path)) from None

@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +16,11 @@ from typing import Any, Literal
 import click
 import numpy as np
 
+from alpenglow.base.arrays import readable
 from alpenglow.base.errors import OptionError
 from alpenglow.base.knobs import MOST_THREADS
 from alpenglow.base.progress import Progress, silent
 from alpenglow.base.sizes import parse_nbytes
-from alpenglow.base.words import unread
 from alpenglow.cli import TRACEBACK
 from alpenglow.cli.files import refuse_overwriting
 from alpenglow.cli.help import Command, names_of
@@ -272,14 +271,15 @@ def parse_constants(texts: tuple[str, ...]) -> dict[str, Any]:
         if name in constants:
             raise OptionError(f"--constants names '{name}' twice")
         try:
-            constants[name] = (
-                np.load(value) if value.endswith(".npy")
-                else json.loads(value.lower() if value in ("True", "False") else value)
-            )  # fmt: skip
-        except (OSError, ValueError, EOFError) as error:
+            with readable():
+                constants[name] = (
+                    np.load(value) if value.endswith(".npy")
+                    else json.loads(value.lower() if value in ("True", "False") else value)
+                )  # fmt: skip
+        except (OSError, ValueError) as error:
             raise OptionError(
                 f"--constants {text}: expected true, false, a number, a list as [1,2], or a "
-                f".npy file: {unread(error)}"
+                f".npy file: {error}"
             ) from None
     return constants
 
@@ -300,11 +300,10 @@ def parse_feeds(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        with np.load(path) as arrays:
+        with readable(), np.load(path) as arrays:
             return dict.fromkeys(arrays.files, str(path))
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        why = unread(error)
-        raise OptionError(f"--feeds {path}: this holds no arrays by name: {why}") from None
+    except (OSError, ValueError) as error:
+        raise OptionError(f"--feeds {path}: this holds no arrays by name: {error}") from None
 
 
 def _pairs(flag: str, texts: tuple[str, ...], form: str) -> list[tuple[str, str]]:

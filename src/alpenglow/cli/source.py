@@ -12,6 +12,7 @@ import numpy as np
 
 import alpenglow as ag
 from alpenglow.base import knobs
+from alpenglow.base.arrays import readable
 from alpenglow.base.errors import (
     AlpenglowError,
     FeedError,
@@ -21,7 +22,7 @@ from alpenglow.base.errors import (
     UnsupportedError,
 )
 from alpenglow.base.store import Store
-from alpenglow.base.words import meant, unread
+from alpenglow.base.words import meant
 from alpenglow.cli.files import weights_path
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
@@ -208,10 +209,10 @@ def read_weights(path: Path) -> dict[str, Array]:
     if not file.exists():
         return {}
     try:
-        with np.load(file) as arrays:
+        with readable(), np.load(file) as arrays:
             weights = dict(arrays)
-    except ValueError as error:
-        raise ModelError(f"this holds no arrays: {unread(error)}", file=str(file)) from None
+    except (ValueError, OSError) as error:
+        raise ModelError(f"this holds no arrays: {error}", file=str(file)) from None
     return {k: plain(a) for k, a in weights.items()}
 
 
@@ -226,14 +227,18 @@ def array_in(name: str, file: str) -> Array:
     Raises ModelError if there is none.
     """
     try:
-        content = np.load(file, mmap_mode="r")
-        array = content if isinstance(content, np.ndarray) else content[name]
-    except (ValueError, EOFError) as error:
-        raise ModelError(f"this is no .npy file: {unread(error)}", file=file) from None
-    except KeyError:
-        raise ModelError(
-            f"this is no .npy file but an archive, in which no array is called '{name}'", file=file
-        ) from None
+        with readable():
+            content = np.load(file, mmap_mode="r")
+            if isinstance(content, np.ndarray):
+                return plain(content)
+            if name not in content.files:
+                raise ModelError(
+                    f"this is no .npy file but an archive, in which no array is called '{name}'",
+                    file=file,
+                )
+            array = content[name]
+    except ValueError as error:
+        raise ModelError(f"this is no .npy file: {error}", file=file) from None
     return plain(array)
 
 

@@ -14,8 +14,9 @@ import numpy as np
 
 import alpenglow as ag
 from alpenglow import train
+from alpenglow.base.arrays import readable
 from alpenglow.base.errors import FeedError, OptionError
-from alpenglow.base.words import counted, unread
+from alpenglow.base.words import counted
 from alpenglow.cli import files
 from alpenglow.cli.help import Command
 from alpenglow.cli.interrupts import interruptible
@@ -230,10 +231,10 @@ def _samples(g: Graph, path: Path) -> Arrays:
         height, width = (int(d) for d in t.shape[2:])
         return folder(path, (height, width), (inputs[0], LABELS), grey=t.shape[1] == 1)
     try:
-        with np.load(path) as content:
+        with readable(), np.load(path) as content:
             arrays = dict(content) if not isinstance(content, np.ndarray) else {"": content}
-    except (OSError, ValueError, EOFError) as error:
-        raise FeedError(f"this holds no arrays: {unread(error)}", file=str(path)) from None
+    except (OSError, ValueError) as error:
+        raise FeedError(f"this holds no arrays: {error}", file=str(path)) from None
     if arrays.keys() != {*inputs, LABELS}:
         raise FeedError(
             f"there are arrays {', '.join(arrays) or 'none'}, expected {', '.join(inputs)}, "

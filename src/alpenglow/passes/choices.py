@@ -30,7 +30,7 @@ from alpenglow.ir.types import TensorType
 Ways = Mapping[str, int]
 """How a problem is computed: a number for each choice."""
 
-LINE = re.compile(r"(?P<problem>\S.*\S) : (?P<ways>\w+=\d+(?: \w+=\d+)*)")
+LINE = re.compile(r"(?P<problem>\S.*\S) : (?P<ways>\w+=[0-9]{1,9}(?: \w+=[0-9]{1,9})*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,13 +11,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from alpenglow.base import whole
+from alpenglow.base.arrays import readable
 from alpenglow.base.errors import NONSENSE, ModelError, SessionError
 from alpenglow.base.memory import bytes_of
 from alpenglow.ir.types import DTYPES, NAMES, Array, TensorType
 from alpenglow.runtime.held import Held
-
-NO_STATE = (*NONSENSE, OSError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
-"""What NumPy and zipfile raise for bytes that are no archive of arrays."""
 
 OF = "~of"
 """The entry of the file that tells the model, and a hash of the other entries."""
@@ -51,13 +47,13 @@ def read(path: Path, held: Held, fingerprint: str, types: Mapping[str, TensorTyp
     """
     content = io.BytesIO(path.read_bytes())
     try:
-        with np.load(content, allow_pickle=False) as file:
+        with readable(), np.load(content, allow_pickle=False) as file:
             entries = dict(file)
         owner, digest = map(str, entries.pop(OF))
         if digest != _digest(entries):
             raise ValueError("what is there is not what was written")
         arrays = dict(_array(title, data) for title, data in entries.items())
-    except NO_STATE as error:
+    except NONSENSE as error:
         raise ModelError(
             f"this is no state that a session saved: {error}", file=str(path)
         ) from None
