@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
+import staged_cases
 from alpenglow.base import cpus
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import MemoryLimitError, OptionError
 from alpenglow.host import provision
 from alpenglow.host.cores import allot
 from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.softmax import Softmax
 from host_toys import HERE, PATIENT, Gate, Toy, chain, workers
 
 pytestmark = pytest.mark.usefixtures("no_cache", "many_cpus")
@@ -115,6 +117,32 @@ def test_what_wants_more_than_a_worker_has_is_refused() -> None:
             host.add_model("net", product(), ["i"])
         with pytest.raises(OptionError, match="says itself which workers"):
             host.add(chain(["a"], [abs]), ["a"])
+
+
+def test_requests_of_open_extents_count_in_the_memory_of_a_worker() -> None:
+    g = ag.Graph("open")
+    x = g.input("x", "f32[n,64]")
+    y = g(MatMul(), x, g.constant(np.ones((64, 64), np.float32)))
+    g.output("y", g(Softmax(1), y))
+    exe, weights = ag.compile(g, threads=1), 64 * 64 * 4
+    each = 2 * 64 * 4  # of what is read and left, for a row
+    staged = ag.compile(staged_cases.CASES["branches"].model(), threads=1)
+
+    with ag.Host([ag.Worker("a", CPU, memory=weights + 20 * each)]) as host:
+        host.add(exe)
+        feeds = [{"x": np.ones((n, 64), np.float32)} for n in (1, 10, 100)]
+        for fed in feeds[:2]:
+            assert host.run("open", fed)["y"].shape == fed["x"].shape
+        with pytest.raises(MemoryLimitError, match=r"'a' has 26,624 bytes, and with this call"):
+            host.run("open", feeds[2])
+        assert host.run("open", feeds[0])["y"].shape == (1, 64)
+        with pytest.raises(OptionError, match="depends on its data"):
+            host.add(staged)
+    with (
+        ag.Host([ag.Worker("a", CPU, memory=weights - 1)]) as host,
+        pytest.raises(OptionError, match="with this network needs 16,384"),
+    ):
+        host.add(exe)
 
 
 def test_a_host_is_refused_that_cannot_be() -> None:

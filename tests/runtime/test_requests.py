@@ -243,6 +243,9 @@ def test_mistakes_are_told_at_once_or_by_the_future() -> None:
         exe.submit({"x": X}, deadline="soon")  # type: ignore[arg-type]
     with pytest.raises(TimeLimitError, match="had passed when the request came"):
         exe.submit({"x": X}, deadline=time.monotonic() - 1)
+    for far in (time.time() + 1, float("inf"), float("nan")):
+        with pytest.raises(OptionError, match=r"expected a time of time.monotonic\(\), which is"):
+            exe.submit({"x": X}, deadline=far)
 
     with pytest.raises(FeedError, match="shape"):
         exe.submit({"x": np.ones(3, np.float32)}).result(PATIENT)

@@ -63,7 +63,8 @@ class Host:
         weakref.finalize(self, dispatch.end).atexit = False
         _hosts.add(self)
         for post in dispatch.posts.values():
-            manager = Manager(post, dispatch, groups.get(post.name, ()), window)
+            worker = self.workers[post.name]
+            manager = Manager(worker, post, dispatch, groups.get(post.name, ()), window)
             manager.thread.start()
             self._threads.append(manager.thread)
 

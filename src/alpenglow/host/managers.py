@@ -18,8 +18,10 @@ from typing import Any
 
 from alpenglow.base.errors import CancelledError, DeviceError, TimeLimitError, UnsupportedError
 from alpenglow.base.log import log
+from alpenglow.host import provision
 from alpenglow.host.cores import kept_to
 from alpenglow.host.dispatch import Dispatch, Post, Token
+from alpenglow.host.worker import Worker
 from alpenglow.machines.api import Device
 from alpenglow.runtime import requests
 from alpenglow.runtime.device_array import DeviceArray
@@ -31,8 +33,10 @@ Values = Mapping[str, Any]
 class Manager:
     """What runs steps on a worker, on its cores; `window` steps may have begun on its device."""
 
-    def __init__(self, post: Post, dispatch: Dispatch, cpus: Sequence[int], window: int) -> None:
-        self._post, self._dispatch = post, dispatch
+    def __init__(
+        self, worker: Worker, post: Post, dispatch: Dispatch, cpus: Sequence[int], window: int
+    ) -> None:
+        self._worker, self._post, self._dispatch = worker, post, dispatch
         self._cpus, self._window = cpus, window
         self._begun: deque[tuple[Token, Values]] = deque()
         self._held: list[Token] = []
@@ -81,6 +85,8 @@ class Manager:
             return
         self._post.requests += 1
         try:
+            if self._worker.memory is not None:
+                provision.check_call(self._worker, _executables(self._post), exe, inputs)
             results = _begin(exe, inputs, token)
         except Exception as error:
             self._fail(token, error)
@@ -151,5 +157,8 @@ def _stays(token: Token, device: Device) -> bool:
 
 def _devices(post: Post) -> list[Device]:
     """Return the devices on which a worker has run steps."""
-    executables = (p.steps[number].executables[post.name] for p, number in post.steps)
-    return [exe.device for exe in executables if exe.device is not None]
+    return [exe.device for exe in _executables(post) if exe.device is not None]
+
+
+def _executables(post: Post) -> list[Executable]:
+    return [p.steps[number].executables[post.name] for p, number in list(post.steps)]

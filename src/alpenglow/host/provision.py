@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import MemoryLimitError, OptionError
+from alpenglow.base.words import shown
 from alpenglow.driver.compile import Model, compile
 from alpenglow.host.network import Network, Step
 from alpenglow.host.worker import Worker
@@ -13,6 +15,7 @@ from alpenglow.ir.target import Target
 from alpenglow.program import Program
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.installed import install
+from alpenglow.runtime.open_extents import OpenExecutable
 
 
 def provisioned(
@@ -34,15 +37,62 @@ def provisioned(
 
 
 def check_memory(worker: Worker, executables: Iterable[Executable]) -> None:
-    """Raise OptionError if a worker has not the memory that all that it runs takes."""
-    artifacts = (a for exe in dict.fromkeys(executables) for a in exe.artifacts)
-    needed = sum(memory_of(a.program) for a in artifacts)
-    if worker.memory is not None and needed > worker.memory:
+    """Raise OptionError if a worker has not the memory that all that it runs takes.
+
+    Of a model with open extents these are its weights: what a call takes is known then, and
+    `check_call` is asked.  The parts of a model that depends on data are not known before.
+    """
+    if worker.memory is None:
+        return
+    mine = list(dict.fromkeys(executables))
+    if staged := [exe for exe in mine if exe.is_open and not isinstance(exe, OpenExecutable)]:
+        raise OptionError(
+            f"worker '{worker.name}' has {worker.memory:,} bytes, but what {shown(staged[0].name)} "
+            "needs depends on its data",
+            hint="leave memory out of the worker, or let another one run this network",
+        )
+    needed = sum(map(_lasting, mine))
+    if needed > worker.memory:
         raise OptionError(
             f"worker '{worker.name}' has {worker.memory:,} bytes, and with this network needs "
             f"{needed:,} for weights, arenas, inputs and outputs",
             hint="remove another network before",
         )
+
+
+def check_call(
+    worker: Worker, executables: Iterable[Executable], exe: Executable, arrays: Mapping[str, Any]
+) -> None:
+    """Raise MemoryLimitError if a call of one of the executables takes more than there is left."""
+    if worker.memory is None or not isinstance(exe, OpenExecutable):
+        return
+    place = exe.place_of(arrays)
+    if place is None:
+        raise MemoryLimitError(
+            f"worker '{worker.name}' has {worker.memory:,} bytes, but for these extents "
+            f"{shown(exe.name)} runs in parts, whose memory is not known",
+            hint="leave memory out of the worker",
+        )
+    layout, bound = place
+    program = layout.artifact.program
+    outer = [bound.forms[n] for n in (*program.inputs, *program.outputs)]
+    sizes = [math.prod(shape) * dtype.itemsize for dtype, shape in outer]
+    weights = _weights(program) - _lasting(exe)  # packed, they are larger
+    others = sum(map(_lasting, dict.fromkeys(executables)))
+    needed = others + max(0, weights) + bound.arena_nbytes + sum(sizes)
+    if needed > worker.memory:
+        raise MemoryLimitError(
+            f"worker '{worker.name}' has {worker.memory:,} bytes, and with this call of "
+            f"{shown(exe.name)} needs {needed:,} for weights, arenas, inputs and outputs",
+            hint="a smaller batch, or a worker with more memory",
+        )
+
+
+def _lasting(exe: Executable) -> int:
+    """Return the bytes that an executable takes of a worker, whether it is called or not."""
+    if isinstance(exe, OpenExecutable):
+        return sum(v.type.nbytes for v in exe.graph.constants())
+    return sum(memory_of(a.program) for a in exe.artifacts)
 
 
 def memory_of(program: Program) -> int:
@@ -53,3 +103,7 @@ def memory_of(program: Program) -> int:
     """
     held = [b.nbytes for b in program.buffers.values() if b.space in ("const", "input", "output")]
     return sum(n for n in (program.arena, *held) if isinstance(n, int))
+
+
+def _weights(program: Program) -> int:
+    return sum(int(b.nbytes) for b in program.buffers.values() if b.space == "const")

@@ -135,6 +135,10 @@ class OpenExecutable(InProcess):
             values[CAPACITY] = self._room(values, None if held is None else held.length)
         return None if self._is_other(values) else self._place_for(arrays, values)
 
+    def place_of(self, arrays: Mapping[str, Any]) -> Place | None:
+        """Return where a call with these arrays would run; None if in parts, or not at all."""
+        return self.serving(self._arrays.fit(arrays))
+
     def _room(self, values: Mapping[str, int], length: int | None) -> int:
         """Return how many rows variables that grow have room for; by themselves, for this call.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 10_000
 """How many requests wait for an Executable at most."""
+
+YEAR = 365 * 24 * 3600
+MOST_SECONDS = 10 * YEAR
+"""Deadlines that are further away are times of another clock, such as `time.time()`."""
 
 LAST_SECONDS = 1.0
 """How long what runs is waited for as a process ends, once it was told to end."""
@@ -357,6 +362,12 @@ def check(priority: int, deadline: float | None) -> None:
         return
     if isinstance(deadline, bool) or not isinstance(deadline, int | float):
         raise OptionError(f"deadline is {deadline!r}, expected a time of time.monotonic()")
+    if not deadline - time.monotonic() < MOST_SECONDS:  # NaN is none, either
+        raise OptionError(
+            f"deadline is {deadline!r}, expected a time of time.monotonic(), which is "
+            f"{time.monotonic():.1f} now, within {MOST_SECONDS / YEAR:.0f} years",
+            hint="time.monotonic() + 0.1, not time.time() + 0.1",
+        )
     if calls.is_over(deadline):
         raise TimeLimitError(
             "the deadline had passed when the request came",
