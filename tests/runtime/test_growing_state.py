@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 import alpenglow as ag
 from alpenglow.base.errors import (
@@ -23,6 +25,7 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.movement import Concat
 from alpenglow.program import print_program
+from alpenglow.runtime.session import Session
 from growing_cases import decoder, ragged, rows, stopped
 
 Array = NDArray[Any]
@@ -291,3 +294,54 @@ def test_an_output_is_one_input_of_the_next_call() -> None:
         ag.compile(decoder(), state=twice)
     with pytest.raises(OptionError, match="expected True"):
         ag.compile(decoder(), state="past.0.key")  # type: ignore[arg-type]
+
+
+# ── caches of which a window is read ──
+
+
+def windowed(window: int) -> onnx.ModelProto:
+    """Return attention of new rows over the last `window` rows, as exporters write it."""
+    make, number = helper.make_node, TensorProto.FLOAT
+    bounds = {"from": [-window], "to": [2**31 - 1], "axis": [1]}
+    nodes = [
+        make("Concat", ["past", "x"], ["present"], axis=1),
+        make("Slice", ["present", *bounds], ["keys"]),
+        make("Transpose", ["keys"], ["turned"], perm=[0, 2, 1]),
+        make("MatMul", ["x", "turned"], ["scores"]),
+        make("Softmax", ["scores"], ["shares"], axis=-1),
+        make("MatMul", ["shares", "keys"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info(n, number, [1, r, 8]) for n, r in ("xS", ("past", "P"))]
+    outputs = [helper.make_tensor_value_info("y", number, None),
+               helper.make_tensor_value_info("present", number, [1, "Q", 8])]  # fmt: skip
+    initial = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in bounds.items()]
+    graph = helper.make_graph(nodes, "windowed", inputs, outputs, initial)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def attended(x: Array, keys: Array) -> Array:
+    scores = np.exp(x @ keys.transpose(0, 2, 1))
+    return scores / scores.sum(-1, keepdims=True) @ keys
+
+
+@pytest.mark.parametrize(("window", "counts"), [(1, (1, 1, 2)), (4, (1, 1, 3, 1, 5)), (4, (6, 1))])
+def test_a_decoder_begins_with_fewer_rows_than_it_reads(
+    tmp_path: Path, window: int, counts: tuple[int, ...]
+) -> None:
+    """The import takes for granted that the window is full."""
+    exe = ag.compile(windowed(window), threads=1, state={"past": "present"})
+
+    def follow(session: Session) -> None:
+        past = np.empty((1, 0, 8), np.float32)
+        for seed, count in enumerate(counts):
+            x = rows(count, seed=seed)
+            past = np.concatenate([past, x], 1)
+            expected = attended(x, past[:, -window:])
+            np.testing.assert_allclose(session.run({"x": x})["y"], expected, 1e-5, 1e-5)
+
+    session = exe.session(16)
+    follow(session)
+    session.reset()
+    follow(session)
+    exe.save(tmp_path / "m.ago")
+    follow(ag.open(tmp_path / "m.ago", threads=1).session(16))  # of what calls had led to

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from alpenglow.compiler.memory import refuse_limit, refuse_open
 from alpenglow.driver import journal
 from alpenglow.driver.artifact_cache import ArtifactCache
 from alpenglow.driver.progress import reporter
-from alpenglow.driver.state import with_state
+from alpenglow.driver.state import imported_anew, with_state
 from alpenglow.frontends import load
 from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.dims import Guards, bind, holds
@@ -138,6 +138,9 @@ def _compiled(
         load(model, shapes, constants=constants, rounding=rounding, **tracing)
         if traced else loaded(model, shapes, constants, rounding)
     )  # fmt: skip
+    anew = None
+    if state is not False and isinstance(graph, Graph):
+        anew = imported_anew(graph, state, last)
     graph = with_state(graph, state, last)
     if isinstance(graph, Graph):
         check_kept(graph, chosen_options.keep)
@@ -149,7 +152,7 @@ def _compiled(
         if isinstance(graph.otherwise, StagedModel) and not graph.initial:
             otherwise = _staged(graph.otherwise, chosen, chosen_options, store, threads)
         graph = _ahead(graph, chosen, chosen_options)
-        return _opened(graph, chosen, chosen_options, store, threads, (), otherwise)
+        return _opened(graph, chosen, chosen_options, store, threads, (), otherwise, anew)
     if cache is not None:
         return install(cache.make(graph), threads)
     owned = not isinstance(model, Graph)
@@ -200,15 +203,27 @@ def _staged(
 def _opened(
     graph: Graph, target: Target, options: Options, store: Store, threads: int | None,
     artifacts: Sequence[Artifact], otherwise: Executable | None = None,
+    anew: Callable[[Mapping[str, int]], Graph] | None = None,
 ) -> OpenExecutable:  # fmt: skip
-    """Return the Executable of a graph with open extents."""
+    """Return the Executable of a graph with open extents.
+
+    `anew` imports another one for extents that break its guards.
+    """
     refuse_open(options)
     types = {n: v.type for n, v in graph.callers_inputs().items()}
     rows = {n: graph.inputs[n].type.shape[axis] for n, axis in graph.growing.items()}
+    make = _maker(graph, target, options, store, graph.guards)
+
+    def make_any(values: Mapping[str, int]) -> Artifact:
+        if anew is None or holds(graph.guards, values):
+            return make(values)
+        other = anew(values)
+        guards = other.guards
+        return _maker(_ahead(other, target, options), target, options, store, guards)(values)
+
     executable = OpenExecutable(
-        graph, target, _maker(graph, target, options, store, graph.guards), threads,
-        reader=Reader(types, rows), otherwise=otherwise, artifacts=artifacts,
-        settings=_settings(options),
+        graph, target, make_any, threads, reader=Reader(types, rows), otherwise=otherwise,
+        artifacts=artifacts, settings=_settings(options), makes_all=anew is not None,
     )  # fmt: skip
     executable.restore = reopened
     return executable

@@ -15,14 +15,14 @@ says nothing, and is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.ir.dims import Sym, names
+from alpenglow.ir.dims import Assumption, Sym, assuming, names
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.staged import Known, StagedModel
 from alpenglow.ir.structure import without
 from alpenglow.ops.movement import Slice
 
@@ -111,6 +111,37 @@ def _keep_last(graph: Graph, outputs: Sequence[str]) -> None:
         starts = [d - 1 if i in axes else 0 for i, d in enumerate(y.type.shape)]
         sizes = [1 if i in axes else d for i, d in enumerate(y.type.shape)]
         graph.outputs[name] = graph(Slice(tuple(starts), tuple(sizes), (1,) * y.type.rank), y)
+
+
+def imported_anew(
+    graph: Graph, state: bool | Mapping[str, str], last: Sequence[str]
+) -> Callable[[Mapping[str, int]], Graph] | None:
+    """Return what imports a graph's model for extents that its guards exclude, with its state.
+
+    The guards of that graph are what its import concluded from the extents.  None where the import
+    of `graph` took nothing for granted.
+    """
+    whole, types = graph.otherwise, {n: v.type for n, v in graph.inputs.items()}
+    if not isinstance(whole, StagedModel):
+        return None
+
+    def imported(values: Mapping[str, int]) -> Graph:
+        assumption = Assumption(values)
+        with assuming(assumption):
+            part = whole.part(whole.begin(), Known(types))
+        if part.rest is not None or part.actions:
+            raise UnsupportedError(
+                f"for these extents {shown(graph.name)} runs in parts that depend on its data, and "
+                "no session owns their state"
+            )
+        new = part.graph
+        inputs = {n: new.inputs[n] if n in new.inputs else new.input(n, t)
+                  for n, t in types.items()}  # fmt: skip
+        new.inputs = {**inputs, **new.inputs}
+        new.guards = tuple(assumption.guards)
+        return remembering(new, state, last)
+
+    return imported
 
 
 def paired(graph: Graph) -> dict[str, str]:

@@ -52,7 +52,8 @@ class OpenExecutable(InProcess):
 
     `reader` tells what they are in a call; where there is none, `execute` is told by its caller.
     `otherwise` runs calls of which the guards of the graph do not hold.  `artifacts` are what was
-    made before; `settings` say how, for an archive, which cannot be written without.
+    made before; `settings` say how, for an archive, which cannot be written without.  If `make`
+    `makes_all`, it serves extents of which the guards of the graph do not hold, too.
     """
 
     is_open = True
@@ -68,6 +69,7 @@ class OpenExecutable(InProcess):
         otherwise: Executable | None = None,
         artifacts: Iterable[Artifact] = (),
         settings: Mapping[str, Any] | None = None,
+        makes_all: bool = False,
     ) -> None:
         inputs, outputs = (
             {name: v.type for name, v in values.items() if name not in graph.initial}
@@ -83,6 +85,7 @@ class OpenExecutable(InProcess):
         self._make = make
         self._reader = reader
         self._settings = settings
+        self._makes_all = makes_all
         self._files = maps_of(v.array for v in graph.constants())
         self._compiling = new_lock()
         self._kept = list(artifacts) if not self._runs_here else []
@@ -189,7 +192,9 @@ class OpenExecutable(InProcess):
 
     def _is_other(self, values: Mapping[str, int]) -> bool:
         """Return True if the graph was not imported for these extents."""
-        if not self.graph.guards or any(layout.serves(values) for layout in self._layouts):
+        if self._makes_all or not self.graph.guards:
+            return False
+        if any(layout.serves(values) for layout in self._layouts):
             return False
         return not holds(self.graph.guards, values)
 
