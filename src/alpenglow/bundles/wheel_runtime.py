@@ -268,12 +268,10 @@ class Session:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        if not self._turn.acquire(blocking=False):
+        if self._turn.locked():
             raise RuntimeError(f"another call of this session of {self._name} is running")
-        try:
+        with self._turn:  # an interrupt behind an `acquire` would leave it locked
             yield
-        finally:
-            self._turn.release()
 
 
 def processor_flags() -> set[str]:
