@@ -140,7 +140,7 @@ def test_linear_classifier(after: str, classes: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-@pytest.mark.parametrize("after", ["NONE", "LOGISTIC"])
+@pytest.mark.parametrize("after", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 def test_linear_classifier_of_one_score(after: str, dtype: type) -> None:
     check("LinearClassifier", rows(9, 3).astype(dtype), outputs=2, coefficients=[0.5, -0.4, 0.3],
           intercepts=[0.1], classlabels_ints=[4, 2], post_transform=after)  # fmt: skip

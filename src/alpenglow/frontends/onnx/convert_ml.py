@@ -217,7 +217,8 @@ def linear_classifier(s: Site) -> Made:
     label = labelled(s, cast(s, winner, "i64"), names)
     if len(class_labels(s, "classlabels_ints")) != 2:
         return label, posted(s, scores, after)
-    scores = posted(s, scores, after)
+    if not after.startswith("SOFTMAX"):  # ONNX Runtime takes no softmax of one score
+        scores = posted(s, scores, after)
     return label, s.g(Concat(1), s.g(Sub(), scalar(s.g, 1, scores), scores), scores)
 
 
