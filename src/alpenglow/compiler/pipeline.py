@@ -184,7 +184,7 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
         Pass("merge", ignoring_target(cse), "equal nodes become one",
              needs=primitive),
         Pass("demand", ignoring_target(compute_what_is_read),
-             "what nobody reads is not computed",
+             "operators compute only the slices of their results that are read",
              needs=primitive, fast=True),
         Pass("precision", narrow, "contractions take halves",
              needs=primitive, steps=True,
