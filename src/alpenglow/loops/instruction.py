@@ -31,7 +31,7 @@ class Frame:
 
     def __init__(self, anchor: Anchor, instr: Instr, facts: Facts, strict: bool = False) -> None:
         self.b = Builder(anchor.op.name)
-        self.loops = Loops(self.b, facts, _small(instr, facts), strict)
+        self.loops = Loops(self.b, facts, is_small(instr, facts), strict)
         (result,) = instr.outs
         self.out = Window(self.b.buffer("y0", result.type.dtype, True), result)
         windows = [
@@ -148,7 +148,7 @@ def build(
     outs = [Window(b.buffer(f"y{i}", r.type.dtype, True), r) for i, r in enumerate(instr.outs)]
     ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
            for i, r in enumerate(instr.ins)]  # fmt: skip
-    k = Loops(b, facts, _small(instr, facts), strict, dot)
+    k = Loops(b, facts, is_small(instr, facts), strict, dot)
     k.moves = all(isinstance(op, Elementwise | Copy) for op in instr.operators())
     carried = carried_operand(instr)
     k.in_place = carried is not None and instr.ins[carried] == instr.outs[0]
@@ -189,7 +189,7 @@ def merge_axes(windows: Sequence[Window]) -> None:
         w.reshape(extents, [w.region.strides[a] for a in kept])
 
 
-def _small(instr: Instr, facts: Facts) -> bool:
+def is_small(instr: Instr, facts: Facts) -> bool:
     """Whether an instruction is not worth waking other threads for."""
     sizes = [estimate(r.type.size) for r in (*instr.outs, *instr.reads())]
     return max(sizes, default=0) < facts.serial
@@ -332,11 +332,11 @@ def vector_axis(r: Region) -> int | None:
 
 
 def _interleaves(r: Region) -> bool:
-    """Return whether pairs or fours of neighbours lie densely along an axis that is not short."""
+    """Return True if two to four neighbours lie densely along an axis that is not short."""
     if len(r.shape) < 2 or r.type.dtype not in FLOATS | INTS:
         return False
     (extent, few), (stride, step) = r.shape[-2:], r.strides[-2:]
-    dense = is_number(step, 1) and few == stride and few in (2, 4)
+    dense = is_number(step, 1) and few == stride and few in (2, 3, 4)
     return dense and estimate(extent) > 3
 
 
@@ -372,9 +372,23 @@ def side_by_side(b: Builder, rows: list[Expr]) -> list[Expr]:
     """Return vectors in which the first elements of all rows come first, then the second ones."""
     if len(rows) == 1:
         return rows
+    if len(rows) == 3:
+        return _threes(b, rows)
     # Even rows and odd rows, each side by side, are side by side in pairs.
     halves = [side_by_side(b, rows[i::2]) for i in range(2)]
     lanes = rows[0].lanes
     orders = [tuple(j + side * lanes for j in range(h, h + lanes // 2) for side in range(2))
               for h in (0, lanes // 2)]  # fmt: skip
     return [b.let(Blend(x, y, order)) for x, y in zip(*halves, strict=True) for order in orders]
+
+
+def _threes(b: Builder, rows: list[Expr]) -> list[Expr]:
+    """Return three vectors in which the first elements of three rows come first, and so on."""
+    lanes = rows[0].lanes
+    vectors = []
+    for first in range(0, 3 * lanes, lanes):
+        places = [divmod(first + i, 3) for i in range(lanes)]
+        pair = tuple(column + lanes if row == 1 else column for column, row in places)
+        third = tuple(column + lanes if row == 2 else i for i, (column, row) in enumerate(places))
+        vectors.append(b.let(Blend(b.let(Blend(rows[0], rows[1], pair)), rows[2], third)))
+    return vectors

@@ -11,6 +11,7 @@ from alpenglow.kernel.expr import open_extents
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.choice import ChosenKernel, chosen
+from alpenglow.machines.proof import proved
 from alpenglow.machines.vector.templates import (
     attention,
     conv,
@@ -32,6 +33,7 @@ from alpenglow.machines.vector.templates import (
     words,
 )
 from alpenglow.machines.vector.templates.products import dot
+from alpenglow.machines.vector.templates.turn import build_turned
 from alpenglow.program import Instr
 
 FAMILIES = (
@@ -60,9 +62,28 @@ def kernel_for(instr: Instr, target: Target, strict: bool = False) -> Kernel:
 
     Under an assumption it has the open extents as run-time extents.
     """
+    turned = _turned(instr, target, strict)
+    if turned is not None:
+        return turned
     with open_extents() as extents:
         kernel = _kernel_for(instr, target, strict)
     return replace(kernel, extents=(*kernel.extents, *extents.values()))
+
+
+def _turned(instr: Instr, target: Target, strict: bool) -> Kernel | None:
+    """Return the kernel that turns operands over, if some lie across; plain loops serve all else.
+
+    Where many extents are open a proof that it stays within its operands may be too long.
+    """
+    with open_extents() as extents:
+        builder = build_turned("transpose", instr, target, strict)
+    if builder is None:
+        return None
+    kernel = builder.done()
+    if not extents:
+        return kernel
+    kernel = replace(kernel, extents=(*kernel.extents, *extents.values()))
+    return kernel if all(a.proved for a in proved(kernel, instr)) else None
 
 
 def _kernel_for(instr: Instr, target: Target, strict: bool) -> Kernel:
