@@ -12,7 +12,7 @@ from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Reshape, Transpose
 from alpenglow.program import Region
 
-ROWS, COLUMNS = 20, 8
+ROWS, COLUMNS = 20, 12
 
 
 def network(inner: int, rows: int | str = ROWS, reshaped: bool = False) -> ag.Graph:
