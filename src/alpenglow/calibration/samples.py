@@ -160,7 +160,8 @@ def _of_pictures(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
         )
 
     def at(i: int) -> Feeds:
-        pixels = picture(files[i][0], *fixed, int(str(channels)))
+        height, width = fixed
+        pixels = picture(files[i][0], height, width, int(str(channels)))
         placed = np.moveaxis(pixels, 0, axis - 1)[np.newaxis]
         return {name: np.rint(placed * 255).astype(np.uint8) if t.dtype == "u8" else placed}
 

@@ -98,7 +98,7 @@ def mean(g: Graph, node: Node) -> Rewritten:
     assert a is not None and b is not None
     for total, c in ((a, b), (b, a))[: 1 if isinstance(node.op, Div) else 2]:
         match total:
-            case Value(Node(ReduceSum(axes=axes, keepdims=keepdims), [x])) if (
+            case Value(Node(ReduceSum(axes=axes, keepdims=keepdims), [Value() as x])) if (
                 axes and total.type.dtype in FLOATS and x.type.blocked is None
                 and read_once(g, total)
             ):  # fmt: skip
