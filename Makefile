@@ -25,11 +25,12 @@ help:
 	@echo "make demo          fetch a few models, compile them and show what they do"
 	@echo "make test          fetch the models and run the tests"
 	@echo "make test-offline  run the tests that need no models"
-	@echo "make test-few      run a few cases of each test that needs no models"
+	@echo "make test-few      run two cases of each test that needs no models, or CASES=1"
 	@echo "make test-all      make test, then make test-rest"
 	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked;"
 	@echo "                   REST=0.5 runs half of these tests"
-	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
+	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these;"
+	@echo "                   CASES=2 runs at most two cases of each test"
 	@echo "make test-kernels  run what is for OpenCL on the runtimes that it installs into .venv/opencl"
 	@echo "                   and on PoCL, and the kernels of all examples there and as C, by gcc;"
 	@echo "                   SAMPLE=0.1 runs a tenth of these kernels"
@@ -79,7 +80,7 @@ test-offline: $(VENV)/dev.stamp
 
 test-few: $(VENV)/dev.stamp
 	@ALPENGLOW_CHECK=0 $(TIMED) tests $(PYTEST) -m "not models and not slow and not cross and not opencl and not torch" \
-		--cases 2; \
+		--cases $(or $(CASES),2); \
 	status=$$?; $(TIMED); exit $$status
 
 test-all:
@@ -102,7 +103,8 @@ test-rest: $(VENV)/dev.stamp
 
 test-cross: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) cross $(PYTEST) -m cross $(call marked,cross); \
+	$(TIMED) cross $(PYTEST) -m cross $(call marked,cross) \
+		$(if $(CASES),--cases $(CASES)); \
 	status=$$?; $(TIMED); exit $$status
 
 test-kernels: .venv/opencl/kernels.stamp
