@@ -23,7 +23,7 @@ from alpenglow.ops.reduction import as_type, filled, in_floats, lowest, over
 from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Sqrt
 from alpenglow.ops.unpooling import OverlapAdd
-from alpenglow.ops.window import conv_extent, edged, windows
+from alpenglow.ops.window import conv_extent, edged, overhang, windows
 
 
 class MaxPool(Primitive):
@@ -281,22 +281,18 @@ class LpPool(Composite):
         """Return zeros to add before and after x, how to pool then, and |x|^p with the zeros."""
         spatial = len(self.kernel)
         before = 0, 0, *self.pads[:spatial]
-        after = 0, 0, *(self._after(i, x.type.shape[2 + i]) for i in range(spatial))
+        after = 0, 0, *(self._after(i) for i in range(spatial))
         full = b(Pad(before, after), powers(b, x, self.p))
         # Zeros are added by hand, so that every window has all its elements.
         mean = AveragePool(self.kernel, self.strides, (0,) * (2 * spatial), self.dilations)
         return (before, after), mean, full
 
-    def _after(self, i: int, extent: Dim) -> int:
+    def _after(self, i: int) -> int:
         """Return how many zeros follow spatial axis i, with those that windows hang over to."""
         spatial = len(self.kernel)
-        if not self.ceil or not known(extent):
-            return self.pads[spatial + i] + self.ceil * (self.strides[i] - 1)
-        count = conv_extent(self, extent, self.kernel[i], self.strides[i], self.pads[i],
-                            self.pads[spatial + i], self.dilations[i], True)  # fmt: skip
-        assert known(count)
-        need = (count - 1) * self.strides[i] + (self.kernel[i] - 1) * self.dilations[i] + 1
-        return need - extent - self.pads[i]
+        after = self.pads[spatial + i]
+        span = (self.kernel[i] - 1) * self.dilations[i] + 1
+        return overhang(span, self.strides[i], after) if self.ceil else after
 
     @classmethod
     def examples(cls) -> Examples:

@@ -35,18 +35,24 @@ def conv_extent(
         raise TypeRuleError(f"{op.name}: strides and dilations must be positive")
     span = (kernel - 1) * dilation + 1
     room = extent + before + after - span
-    if ceil:
-        room = room + (stride - 1)
-    if known(room) and room < 0:
+    least = room + (stride - 1) if ceil else room
+    if known(least) and least < 0:
         raise TypeRuleError(
             f"{op.name}: a window of {span} does not fit into {extent} padded by {before}+{after}"
         )
-    count = quotient(room, stride) + 1
-    if not ceil:
-        return count
-    if known(count) and known(extent) and (count - 1) * stride >= extent + before:
-        count -= 1
-    return count
+    if ceil:
+        assert known(span) and known(after), "the windows of pooling are of known extents"
+        room = extent + before + overhang(span, stride, after) - span
+    return quotient(room, stride) + 1
+
+
+def overhang(span: int, stride: int, after: int) -> int:
+    """Return how far the last window may reach beyond the data, if windows may hang over the end.
+
+    A window that begins `stride` or more before the end of the padding is not the last one, and
+    none begins behind the data: the last element of the data is the last place to begin.
+    """
+    return min(after + stride - 1, span - 1)
 
 
 def edged(pads: tuple[int, ...], before: int, after: int) -> tuple[int, ...]:
