@@ -9,10 +9,7 @@ from typing import Any
 
 from alpenglow.base.errors import AlpenglowError, ModelError
 from alpenglow.base.words import counted
-from alpenglow.frontends.torch.fx import torch
-
-LONGEST = 600
-"""How many characters of torch's message are quoted."""
+from alpenglow.frontends.torch.fx import LONGEST, torch
 
 MOST_NAMED = 5
 """How many layers a warning names."""

@@ -17,8 +17,11 @@ from alpenglow.frontends.torch.program import Argument, Body, Call, Ref, Unknown
 from alpenglow.frontends.torch.views import UNTIL_TRAINED, VIEWS, Link, links, written_back
 from alpenglow.ir.types import TensorType
 
-IN_PLACE = re.compile(r"aten\.([a-zA-Z]\w*[a-zA-Z0-9])_(\.\w+)")
+IN_PLACE = re.compile(r"aten\.([a-zA-Z](?:\w*[a-zA-Z0-9])?)_(\.\w+)")
 """Names of operators that write into their first argument, and return that."""
+
+RENAMED = {"aten.transpose.default": "aten.transpose.int"}
+"""Operators that do not write, whose name is not that of the one that does but for its "_"."""
 
 TOLD_ELSEWHERE = "a tensor that was written through another one, of which it may be a view"
 
@@ -70,7 +73,8 @@ class _Rewriter:
             match = IN_PLACE.fullmatch(call.target)
             x = call.arguments.get("self")
             if match and isinstance(x, Ref):
-                call = replace(call, target=f"aten.{match[1]}{match[2]}")
+                target = f"aten.{match[1]}{match[2]}"
+                call = replace(call, target=RENAMED.get(target, target))
                 if call.target not in VIEWS:
                     self._write(call, x.name)
                     continue

@@ -5,6 +5,7 @@ Nothing here imports torch: whoever has such an object has imported it.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import operator
@@ -20,6 +21,7 @@ import numpy as np
 from alpenglow.base.errors import (
     AlpenglowError,
     IncompatibleError,
+    ModelError,
     UnsupportedError,
 )
 from alpenglow.base.memory import copied
@@ -48,6 +50,9 @@ from alpenglow.ir.structure import Fixed, Leaf, Structure
 from alpenglow.ir.types import Array, TensorType
 
 LOG = logging.getLogger(__name__)
+
+LONGEST = 600
+"""How many characters of torch's message are quoted."""
 
 LEAST = (2, 13)
 """The oldest version whose programs are read."""
@@ -143,13 +148,59 @@ def exported(program: Any) -> Program:
     Inputs have the names of its placeholders; outputs are called by their keys in what it returns.
 
     Raises ModelError where two inputs, or one and a parameter, were one tensor when the program was
-    traced: it reads one.
+    traced (it reads one), and with torch's message where torch cannot decompose the program.
     """
     t = torch()
     given = t.utils._pytree.tree_leaves(program.example_inputs or ())
     state = {**program.state_dict, **program.constants}
     check_given([x for x in given if isinstance(x, t.Tensor)], state)
-    return decomposed(program.run_decompositions(decompositions()))
+    views = _with_views(program)
+    try:
+        lowered = views.run_decompositions(decompositions())
+    except AlpenglowError:
+        raise
+    except Exception as error:  # torch raises dozens of classes, AssertionError among them
+        said = " ".join(str(error).split())
+        raise ModelError(
+            f"torch cannot decompose the program: {type(error).__name__}: {said[:LONGEST]}",
+            hint="write calls that change their operand in place (named …_) as those that do not",
+        ) from error
+    return decomposed(lowered)
+
+
+def _with_views(program: Any) -> Any:
+    """Return a program in which no call changes the shape of its operand in place.
+
+    After ``x.t_()`` whatever reads x reads a view of what x was.  What torch decomposes loses track
+    of inputs that such a call changes.
+    """
+    if not any(_in_place_view(n) for n in program.graph_module.graph.nodes):
+        return program
+    graph = copy.deepcopy(program.graph_module.graph)
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        if (view := _in_place_view(node)) is None:
+            continue
+        node.target = view
+        node.args[0].replace_all_uses_with(
+            node, lambda user, here=node: order[user] > order[here], propagate_meta=False
+        )
+    module = torch().fx.GraphModule(program.graph_module, graph)
+    module.meta.update(program.graph_module.meta)
+    return program._update(module, program.graph_signature)
+
+
+def _in_place_view(node: Any) -> Any:
+    """Return the operator that makes the view which a call makes of its operand, or None."""
+    t, op = torch(), node.target
+    if not isinstance(op, t._ops.OpOverload) or t.Tag.inplace_view not in op.tags:
+        return None
+    packet = getattr(t.ops.aten, op._schema.name.removeprefix("aten::").removesuffix("_"), None)
+    taken = [a.name for a in op._schema.arguments]
+    for view in (getattr(packet, name) for name in (packet.overloads() if packet else ())):
+        if view.is_view and [a.name for a in view._schema.arguments] == taken:
+            return view
+    return None
 
 
 def decomposed(lowered: Any) -> Program:
