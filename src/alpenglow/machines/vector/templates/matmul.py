@@ -336,12 +336,14 @@ class Product:
 
             tile.step(self.w, at_w + i * width, element, ahead=fetch is None)
 
+        def steps_at(i: Expr) -> None:
+            if fetch is not None:
+                fetch(i)
+            for u in range(UNROLL):
+                step(i * UNROLL + u)
+
         if is_open(full) or full:
-            with b.loop(lift(full)) as i:
-                if fetch is not None:
-                    fetch(i)
-                for u in range(UNROLL):
-                    step(i * UNROLL + u)
+            tile.run(full, UNROLL * kind.dots, steps_at)
         if is_open(rest):
             with b.loop(lift(rest)) as j:
                 step(j + full * UNROLL)

@@ -220,6 +220,10 @@ def in_order(b: Builder, tiles: Tiles, tile: Callable[[int, Expr], None]) -> Non
             tile(height, b.let((t + begin) * height + (tiles.larger if begin else 0)))
 
 
+CHUNK = 256
+"""About so many terms of a sum are added up in one register."""
+
+
 class Tile:
     """Accumulators of one tile, and the step that feeds them."""
 
@@ -236,6 +240,7 @@ class Tile:
         self.memory_operands = whole and target.facts.memory_operands
         zero = Const(0 if self.kind.dtype == "i32" else 0.0, self.kind.dtype, lanes)
         self._spilled: Buffer | None = None
+        self._totals: Buffer | None = None
         self._common = [b.var(zero) for _ in range(cols)] if self.kind.common else []
         self.acc: list[list[Register]] = [[b.var(zero) for _ in range(cols)] for _ in range(rows)]
 
@@ -264,9 +269,41 @@ class Tile:
         with b.loop(self.rows) as i:
             store(coord(i), b.let(Load(self._spilled, i * lanes, lanes)))
 
+    def run(self, count: Dim, terms: int, body: Callable[[Expr], None]) -> None:
+        """Run `body` for 0 to `count`, which adds so many terms to each sum.
+
+        Of a long sum of floats, every `CHUNK` terms or so are added up by themselves, and then to a
+        total in memory: the error of rounding grows with the terms that one register has seen.
+        """
+        b, size = self.b, max(1, CHUNK // terms)
+        floats = self.kind.dtype == "f32" and not self._common and self._totals is None
+        if not floats or not isinstance(count, int) or count < 2 * size:
+            with b.loop(lift(count)) as i:
+                body(i)
+            return
+        lanes, zero = self.lanes, Const(0.0, "f32", self.lanes)
+        sums = [acc for row in self.acc for acc in row]
+        self._totals = totals = b.array("f32", len(sums) * lanes)
+        for n in range(len(sums)):
+            b.store(totals, n * lanes, zero)
+        with b.loop(count // size) as chunk:
+            with b.loop(size) as i:
+                body(b.let(chunk * size + i))
+            for n, acc in enumerate(sums):
+                before = Load(totals, Const(n * lanes), lanes)
+                b.store(totals, n * lanes, Binary("add", before, acc))
+                b.set(acc, zero)
+        if rest := count % size:
+            with b.loop(rest) as i:
+                body(b.let(i + (count - rest)))
+
     def sums(self, column: int) -> list[Expr]:
         """Return the sums of a column of vectors, one a row."""
         sums: list[Expr] = [row[column] for row in self.acc]
+        if self._totals is not None:
+            places = [(r * self.cols + column) * self.lanes for r in range(self.rows)]
+            totals = [Load(self._totals, Const(at), self.lanes) for at in places]
+            sums = [self.b.let(Binary("add", *pair)) for pair in zip(totals, sums, strict=True)]
         if self._common:
             return [self.b.let(Binary("add", total, self._common[column])) for total in sums]
         return sums
