@@ -156,8 +156,8 @@ def parse_staged(
             (model.stages if before < 0 else stages[before].next).append(stages[-1])
     if not models or list(left):
         raise ValueError("there are no models, or more programs than parts")
-    for model in models:
-        _check_flow(model)
+    for number, model in enumerate(models):
+        _check_flow(model, is_body=number > 0)
     return models[0]
 
 
@@ -205,7 +205,7 @@ def _read_stage(
     outline = Outline(
         inputs, outputs, dict(_pairs(fields["handed_on"], str)),
         replace(then, actions=actions), guards, values, dict(_pairs(fields["others"], bool)),
-        *({n: _read_contents(c, stored) for n, c in _pairs(fields[key], object)}
+        *({n: _read_elements(c, stored) for n, c in _pairs(fields[key], object)}
           for key in ("elements", "contents")),
     )  # fmt: skip
     count = _number(fields["artifacts"], 0, 1 << 31)
@@ -243,6 +243,13 @@ def _read_contents(said: Any, stored: Weights) -> Any:
         case list():
             return _listed(said, str)
     raise TypeError(f"the contents of a value are a {type(said).__name__}")
+
+
+def _read_elements(said: Any, stored: Weights) -> Array:
+    elements = _read_contents(said, stored)
+    if not isinstance(elements, np.ndarray):
+        raise TypeError(f"the elements of a value are a {type(elements).__name__}")
+    return elements
 
 
 def _objects(elements: Sequence[Any], shape: Sequence[int]) -> Array:
@@ -295,7 +302,7 @@ def _check_code(stage: KeptStage) -> None:
             raise ValueError("the code of a part makes other values than the stage says")
 
 
-def _check_flow(model: KeptModel) -> None:
+def _check_flow(model: KeptModel, is_body: bool) -> None:
     """Raise ValueError if a stage reads what is not there, or loops do not fit their bodies."""
     here: list[tuple[set[str], set[str]]] = []
     for stage, before in model.every_stage():
@@ -310,8 +317,8 @@ def _check_flow(model: KeptModel) -> None:
             if not isinstance(action, Apply):
                 _check_loop(action)
         asked = set(o.then.needs)
-        counters = o.elements.keys() if before < 0 else set[str]()  # measured as a run begins
-        measured = measured | (counters & model.inputs.keys())
+        if is_body and before < 0:  # counters are measured as a turn begins
+            measured = measured | (o.elements.keys() & model.inputs.keys())
         if read - names or asked - behind or o.elements.keys() != measured:
             raise ValueError("a stage reads values that are not there")
         if list(o.others) != touched(o.then.actions, o.outputs):
