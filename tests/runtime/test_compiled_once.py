@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -203,6 +204,11 @@ def test_the_last_turn_is_no_other_code_and_weights_in_nodes_are_constants() -> 
     assert sum(turns) == 2 * (ROWS - 5) - 1
     (body,) = exe.artifacts
     assert "w" not in body.program.inputs
+    with compilations() as names, watched() as turns:
+        again = copy.deepcopy(exe).run(writes(ROWS))  # by way of an archive
+    assert names == []
+    assert sum(turns) == ROWS - 5
+    assert all(np.array_equal(want, again[name]) for name, want in got.items())
 
 
 OTHERS: dict[str, tuple[Callable[[], onnx.ModelProto], list[dict[str, Any]]]] = {

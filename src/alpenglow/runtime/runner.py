@@ -228,8 +228,8 @@ class Runner:
     def _imported(self, rest: Any, state: State, first: bool) -> Stage:
         part, types, assumption = self._part(rest, state)
         if first and self.roles is not None and part.rest is not None:
-            whole = self._counted(rest, part, state)
-            part, types, assumption = whole or (part, types, assumption)
+            imported = self._counted(rest, part, state)
+            part, types, assumption = imported or (part, types, assumption)
         idle = not part.actions and part.rest is not None and not part.graph.nodes
         if idle and all(n in state.elements for n in part.needs):
             raise UnsupportedError(
@@ -254,29 +254,37 @@ class Runner:
         return Stage(outline, run, part.rest)
 
     def _counted(self, rest: Any, part: Part, state: State) -> Imported | None:
-        """Import the body of a loop whole, if it is cut only at what its counters decide.
+        """Import the body of a loop as far as its counters decide; None: they decide nothing more.
 
         The elements of counters are then known as a turn begins, as symbols, to this state too.
         """
         counters = dict.fromkeys(self._counters)
+        best: tuple[Imported, State] | None = None
         while part.rest is not None:
             more = None if part.actions else counters_of(part, state.env)
             if not more or not more - counters.keys():
-                return None
+                break
             counters |= dict.fromkeys(sorted(more))
             trial = State(state.env)
             self._begin(trial)
             for name in counters:
                 trial.measure(name)
             try:
-                part, types, assumption = self._part(rest, trial)
+                imported = self._part(rest, trial)
             except AlpenglowError:
-                return None  # the cut may come before what is wrong
+                break  # the cut may come before what is wrong
+            after, _, assumption = imported
             if solved(tuple(assumption.guards)).keys() & symbols_of(trial.elements.values()):
-                return None  # this would serve one turn
-        self._counters = tuple(counters)
+                break  # this would serve one turn
+            if len(after.rest or ()) >= len(part.rest):
+                break
+            part, best = after, (imported, trial)
+        if best is None:
+            return None
+        imported, trial = best
+        self._counters = tuple(trial.elements)
         state.values, state.types, state.elements = trial.values, trial.types, trial.elements
-        return part, types, assumption
+        return imported
 
     def _part(self, rest: Any, state: State) -> Imported:
         """Import a part; return it with the types of values and what it takes for granted."""
