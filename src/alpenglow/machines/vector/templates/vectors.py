@@ -68,6 +68,9 @@ LEAST = 1024
 Two threads have a part each of fewer.
 """
 
+SMALL = 1 << 16
+"""Bytes of a matrix below which it is as fast to pack it for more than four vectors."""
+
 LONGEST = 1 << 15
 """Elements of vectors that are put in order on the stack."""
 
@@ -119,6 +122,9 @@ def _way(turned: bool, matrix: Region, count: int, results: int, lanes: int) -> 
     along, across = matrix.strides[-2:] if turned else matrix.strides[:-3:-1]
     if is_number(along, 1):
         return Shape(turned, count, True)
+    size = math.prod(map(estimate, matrix.shape[-2:])) * matrix.type.numpy.itemsize
+    if count > FEW // 2 and size < SMALL:
+        return None
     wide = is_number(across, 1) and 2 * estimate(results) >= lanes
     return Shape(turned, count, False) if wide else None
 
