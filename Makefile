@@ -53,6 +53,7 @@ help:
 	@echo "make conformance-tflite  run models of one operator beside LiteRT, the same way"
 	@echo "make conformance-stablehlo  run StableHLO's suites and programs of JAX, the same way"
 	@echo "make conformance-opencl  run onnx's tests of nodes through OpenCL, on each runtime"
+	@echo "make matrix        try every feature on models from every source, write docs/matrix.md"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
 	@echo "make models        fetch the models and data into .models"
@@ -134,6 +135,9 @@ conformance-stablehlo: .venv/stablehlo/stablehlo.stamp
 		--jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
+matrix: .venv/torch/torch.stamp
+	@.venv/torch/bin/python tools/matrix.py
+
 conformance-tflite: .venv/tflite/tflite.stamp
 	@$(TIMED) conformance-tflite .venv/tflite/bin/python -B tools/conformance_tflite.py \
 		--jobs $(JOBS); \
@@ -203,4 +207,5 @@ $(VENV)/dev.stamp: pyproject.toml
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
 	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky conformance \
-	conformance-opencl conformance-stablehlo conformance-tflite conformance-torch fuzz bench clean
+	conformance-opencl conformance-stablehlo conformance-tflite conformance-torch matrix \
+	fuzz bench clean

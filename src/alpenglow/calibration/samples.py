@@ -161,7 +161,7 @@ def _of_pictures(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
 
     def at(i: int) -> Feeds:
         height, width = fixed
-        pixels = picture(files[i][0], height, width, int(str(channels)))
+        pixels = picture(files[i][0], height, width, 1 if channels == 1 else 3)
         placed = np.moveaxis(pixels, 0, axis - 1)[np.newaxis]
         return {name: np.rint(placed * 255).astype(np.uint8) if t.dtype == "u8" else placed}
 

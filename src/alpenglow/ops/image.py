@@ -67,7 +67,7 @@ def pictures(root: Path) -> list[tuple[Path, int | None]]:
     the folder itself are returned, without a number.  Hidden files are left out.
     """
     classes = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-    parts: list[tuple[int | None, Path]] = list(enumerate(classes)) or [(None, root)]
+    parts: list[tuple[int | None, Path]] = [*enumerate(classes)] or [(None, root)]
     return [
         (file, number)
         for number, folder in parts
