@@ -370,7 +370,8 @@ def _mat_mul(g: Graph, node: Node, target: Target) -> None:
     dots = DOTS.get(x.type.dtype, 1)
     # More than a column is put in order on the stack, for which a microcontroller has no room.
     few = FEW if target.facts.own_cache else 1
-    many = x.type.dtype in FLOATS and estimate(math.prod([*batch, rows])) > FEW
+    long = estimate(x.type.shape[-1]) >= 2 * target.facts.lanes_for(x.type.dtype)
+    many = x.type.dtype in FLOATS and long and estimate(math.prod([*batch, rows])) > FEW
     if many and not is_open(columns) and columns <= few:
         return
     problem = Problem(node.op, x.type, matrix.type, target)
