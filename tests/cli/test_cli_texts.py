@@ -23,7 +23,7 @@ REFUSED = {
     "quantize MODEL --data samples.npz -o q.txt": ("lower", "plan"),
     "profile-ranges MODEL --data samples.npz -o ranges.yaml": ("lower", "plan"),
     "train MODEL --data samples.npz": ("lower", "plan"),
-    "reduce MODEL -o r.onnx": STAGES,
+    "reduce MODEL -o r.onnx": ("plan",),
     "run MODEL": (),
     "check MODEL": (),
     "verify MODEL": (),

@@ -1,4 +1,4 @@
-"""What holds where this package is installed; run by tests/frontends/test_extensions.py."""
+"""What holds where this package is installed; run by tests/frontends/shared/test_extensions.py."""
 
 from __future__ import annotations
 

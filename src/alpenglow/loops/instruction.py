@@ -332,11 +332,16 @@ def vector_axis(r: Region) -> int | None:
 
 
 def _interleaves(r: Region) -> bool:
-    """Return True if two to four neighbours lie densely along an axis that is not short."""
+    """Return True if two to four neighbours lie densely along an axis that is not short.
+
+    The number of neighbours is a number: a guard that fixed a dynamic one would cost a compilation.
+    """
     if len(r.shape) < 2 or r.type.dtype not in FLOATS | INTS:
         return False
     (extent, few), (stride, step) = r.shape[-2:], r.strides[-2:]
-    dense = is_number(step, 1) and few == stride and few in (2, 3, 4)
+    if is_open(few) or few not in (2, 3, 4):
+        return False
+    dense = is_number(step, 1) and is_number(stride, few)
     return dense and estimate(extent) > 3
 
 

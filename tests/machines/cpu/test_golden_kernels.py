@@ -40,7 +40,7 @@ from alpenglow.program import Instr, Program
 from alpenglow.render.opencl.render import LACKS, render
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "kernels"
-LARGEST = 150_000
+LARGEST = 155_000
 """How many bytes all files have at most: each is to be read when it changes."""
 
 TARGETS = ("x86-64-v3", "x86-64-v4+avx512bf16+avx512vnni", "cortex-m4")

@@ -14,7 +14,7 @@ import pytest
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends import load
 
-PACKAGE = Path(__file__).resolve().parents[1] / "external_package"
+PACKAGE = Path(__file__).resolve().parents[2] / "external_package"
 SRC = PACKAGE.parent.parent / "src"
 
 
