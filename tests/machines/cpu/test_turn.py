@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
+from alpenglow.evaluate import evaluate
 from alpenglow.ir.types import DTYPES
 from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.logic import BitAnd, BitNot
 from alpenglow.ops.movement import Transpose
-from alpenglow.ops.select import Cast
+from alpenglow.ops.select import Cast, Where
 
 RNG = np.random.default_rng(0)
 
@@ -51,3 +53,27 @@ def test_what_is_computed_with_transposes_is_computed_as_they_are_turned() -> No
     exe = ag.compile(g)
 
     np.testing.assert_array_equal(exe(x, z), x.transpose(0, 3, 1, 2) + z)
+
+
+def of_bools(kind: str, n: str) -> ag.Graph:
+    g = ag.Graph("turn")
+    a, b = (g(Transpose((1, 0)), g.input(name, f"bool[{n},33]")) for name in "ab")
+    x, y = (g.input(name, f"f32[33,{n}]") for name in "xy")
+    result = {
+        "where": lambda: g(Where(), a, x, y),
+        "not": lambda: g(BitNot(), a),
+        "and": lambda: g(BitAnd(), a, b),
+        "several": lambda: g(Where(), g(BitAnd(), g(BitNot(), a), b), g(Add(), x, y), y),
+    }[kind]()
+    g.output("z", result)
+    return g
+
+
+@pytest.mark.parametrize("kind", ["where", "not", "and", "several"])
+@pytest.mark.parametrize("n", ["70", "n"])
+def test_bools_are_computed_with_as_they_are_turned(kind: str, n: str) -> None:
+    feeds = {name: RNG.integers(0, 2, (70, 33)).astype(bool) for name in "ab"}
+    feeds |= {name: RNG.integers(-9, 9, (33, 70)).astype(np.float32) for name in "xy"}
+    expected = evaluate(of_bools(kind, "70"), feeds)["z"]
+
+    np.testing.assert_array_equal(ag.compile(of_bools(kind, n)).run(feeds)["z"], expected)

@@ -524,7 +524,8 @@ class _Reader:
         source = source_of(node.meta.get("stack_trace") or "")
         stack = node.meta.get("nn_module_stack") or {}
         module = module_path(next(reversed(stack.values()), ("",))[0])
-        stated = tuple(map(type_of, val)) if isinstance(val, tuple | list) else ()
+        several = isinstance(val, tuple | list) and len(val) > 1
+        stated = tuple(map(type_of, val)) if several else ()
         self.calls.append(Call(node.name, target, arguments, results, source, module, stated))
 
     def _taken(self, node: Any, val: Any) -> tuple[str, ...]:

@@ -242,7 +242,8 @@ class _Reader:
         """Return a call with the names of its results; of several, "" for those nobody reads."""
         one = len(results) == 1
         names = tuple(r.told if one or r.name in self.read else "" for r in results)
-        return replace(call, results=names, stated=tuple(self.types.get(r.name) for r in results))
+        stated = () if one else tuple(self.types.get(r.name) for r in results)
+        return replace(call, results=names, stated=stated)
 
     def _arguments(self, node: Record, target: str) -> dict[str, Argument]:
         """Return the arguments of a call by name; where operators have no schema, by ours."""

@@ -22,6 +22,7 @@ from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import Loops, Source, Window
 from alpenglow.loops.instruction import is_small, merge_axes
 from alpenglow.machines.vector.templates.transpose import transposed
+from alpenglow.ops.copy import Copy
 from alpenglow.program.instr import Instr
 
 FEW = 4
@@ -78,7 +79,7 @@ def build_turned(name: str, instr: Instr, target: Target, strict: bool) -> Build
 
 def _moved(instr: Instr, dtype: str) -> str:
     """Return the type as which elements are seen: where they are only moved, bool is a byte."""
-    return "u8" if dtype == "bool" and instr.body is None else dtype
+    return "u8" if dtype == "bool" and isinstance(instr.op, Copy) else dtype
 
 
 def _plan(out: Window, ins: list[Window], target: Target) -> _Plan | None:
