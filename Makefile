@@ -30,7 +30,7 @@ help:
 	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked;"
 	@echo "                   REST=0.5 runs half of these tests"
 	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these;"
-	@echo "                   CASES=2 runs at most two cases of each test"
+	@echo "                   CASES=2 runs at most two cases of each test that is not slow"
 	@echo "make test-kernels  run what is for OpenCL on the runtimes that it installs into .venv/opencl"
 	@echo "                   and on PoCL, and the kernels of all examples there and as C, by gcc;"
 	@echo "                   SAMPLE=0.1 runs a tenth of these kernels"
@@ -104,8 +104,8 @@ test-rest: $(VENV)/dev.stamp
 
 test-cross: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) cross $(PYTEST) -m cross $(call marked,cross) \
-		$(if $(CASES),--cases $(CASES)); \
+	$(TIMED) cross $(PYTEST) -m "cross $(if $(CASES),and not slow)" \
+		$(call marked,cross) $(if $(CASES),--cases $(CASES)); \
 	status=$$?; $(TIMED); exit $$status
 
 test-kernels: .venv/opencl/kernels.stamp

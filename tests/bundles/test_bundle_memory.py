@@ -60,6 +60,7 @@ def test_half_of_the_memory_gives_the_same_bits_on_a_board(
 
 
 @pytest.mark.cross
+@pytest.mark.slow
 def test_mobilenet_of_224_rows_computes_the_same_bits_in_190_kb_on_a_board(tmp_path: Path) -> None:
     free = bundled(tmp_path, quantised(224))
     limited = bundled(tmp_path, quantised(224), MOBILE_NBYTES)

@@ -201,6 +201,7 @@ def run(library: ctypes.CDLL, name: str, kernel: Kernel, instr: Instr, memory: M
 
 
 @MODES
+@pytest.mark.slow
 def test_examples_of_all_operators(portable: bool, tmp_path: Path) -> None:
     count, refused = check_examples(portable, 2, tmp_path, "-O1")
 
