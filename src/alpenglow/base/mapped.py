@@ -1,8 +1,8 @@
-"""Files that are mapped into memory, and how to tell that somebody has written into one.
+"""Files that are mapped into memory, and the check that a mapped file was not written into.
 
 The pages of a mapped file are whatever the file holds when they are read, and reading behind its
 end is a signal that ends the process.  So a file is mapped only where that was asked for, all
-others are read into memory, and whoever computes with a map calls `check` before and after.
+others are read into memory, and a computation with a map calls `check` before and after.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HINT = "replace a file that is open by another one (save, mv), do not write into
 
 
 class Stamp(NamedTuple):
-    """What tells a file from others, and from what is written into it later."""
+    """Device, inode, size and time of modification: the identity of a file and its contents."""
 
     device: int
     number: int

@@ -62,7 +62,7 @@ def _at_multiple(raw: NDArray[np.uint8], of: int) -> NDArray[np.uint8]:
 
 
 def sealed(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that nobody writes into any more, nor into what it is a view of."""
+    """Return the array after making it, and each array it is a view of, read-only."""
     part: Any = array
     while isinstance(part, np.ndarray):
         part.flags.writeable = False

@@ -71,7 +71,7 @@ class Store:
         return content
 
     def open_map(self, key: str) -> memoryview | None:
-        """Return what was put under `key`, in memory where vectors like it, or None.
+        """Return the entry of `key`, in aligned memory; None if there is none.
 
         What is larger than `COPIED_NBYTES` is a view of the file: processes share the memory, and
         it can be dropped and read again.

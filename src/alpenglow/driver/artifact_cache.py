@@ -40,7 +40,7 @@ LARGEST_NBYTES = 2 * KEPT_NBYTES
 """Weights of more bytes are not even hashed: in halves they would still be too large to keep."""
 
 NOTHING: tuple[str, Stamp | None] = ("", None)
-"""What is no file that is kept hashes to."""
+"""The hash and the stamp of a file that is not kept."""
 
 Shapes = Mapping[str, Sequence[int]]
 Constants = Mapping[str, Any]

@@ -116,7 +116,7 @@ def _keep_last(graph: Graph, outputs: Sequence[str]) -> None:
 def imported_anew(
     graph: Graph, state: bool | Mapping[str, str], last: Sequence[str]
 ) -> Callable[[Mapping[str, int]], Graph] | None:
-    """Return what imports a graph's model for extents that its guards exclude, with its state.
+    """Return a function that imports the model of `graph`, with its state, for other extents.
 
     The guards of that graph are what its import concluded from the extents.  None where the import
     of `graph` took nothing for granted.

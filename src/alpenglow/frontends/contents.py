@@ -94,7 +94,7 @@ def propagate(node: Node, known: list[Array | None]) -> Array | None:
 
 
 def _propagated(node: Node, arrays: list[Array]) -> Array | None:
-    """Return what an operator makes of elements; raise what it raises where they do not decide."""
+    """Return the elements of an operator's result; raise its error if operands do not decide."""
     if isinstance(node.op, InRange):
         return arrays[0] if _in_range(node.op, arrays[0]) else None
     if isinstance(node.op, Elementwise):

@@ -1,4 +1,4 @@
-"""What callers of graphs get wrong, as errors that name the argument and what it should be."""
+"""Checks of arguments of graphs: errors name the argument, its value and the expected kind."""
 
 from __future__ import annotations
 

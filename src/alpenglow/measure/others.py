@@ -29,7 +29,7 @@ class Others:
 
 
 def warning(cpus: float | None) -> str:
-    """Return what to print of a measurement while others used so many CPUs; "" if nothing."""
+    """Return the warning for a number of CPUs that other processes used; "" if it is small."""
     if cpus is None or cpus < MOST:
         return ""
     return (

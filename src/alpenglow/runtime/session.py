@@ -244,10 +244,10 @@ class Session:
             self._held = held
 
     def _turn(self) -> threading.Lock:
-        """Return what a block is entered by, of which one runs at a time.
+        """Return the lock of a block, of which one runs at a time; raise SessionError if one runs.
 
-        Raises SessionError if another runs.  It is the lock itself that is entered, so that no
-        interrupt comes between.
+        The lock itself is entered, so that no interrupt comes between.  Of two threads that ask
+        in the same instant, one may wait for the other instead.
         """
         if self._lock.locked():
             raise SessionError(

@@ -97,7 +97,7 @@ def _dense(shape: Sequence[Dim], strides: Sequence[Dim], order: Sequence[int]) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Code:
-    """What one compilation of a body made, and the tensors that are constants of it.
+    """The executable of one compilation of a body, and the tensors that are its constants.
 
     `frozen` are the tensors at the places `fixed`, which had these `versions` and lay at these
     `addresses`; `changes` is how many compilations before were outdated by such a tensor.  `free`

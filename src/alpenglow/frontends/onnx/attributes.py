@@ -280,7 +280,7 @@ def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path |
 
 
 def _content(path: Path, offset: int, nbytes: int, what: str) -> Array:
-    """Return bytes of a file in memory of our own: whoever writes into it changes no model."""
+    """Return a copy of bytes of a file: a later write into the file changes no model."""
     memory = aligned_bytes(nbytes)
     try:
         with path.open("rb") as file:

@@ -195,7 +195,7 @@ class Function:
     argument_attributes: tuple[Mapping[str, Any], ...] = ()
     result_attributes: tuple[Mapping[str, Any], ...] = ()
     argument_names: tuple[str, ...] = ()
-    """What the source calls the arguments, as ``params['w']``; "" where that is not told."""
+    """Names of the arguments in the source, as ``params['w']``; "" for an argument without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

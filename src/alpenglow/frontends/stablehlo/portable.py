@@ -77,7 +77,7 @@ class Reading:
         return name if isinstance(name, str) else ""
 
     def _argument_names(self, block: RawBlock) -> tuple[str, ...]:
-        """Return what locations call the arguments of a function, "" where none does."""
+        """Return the names of arguments in their locations; "" for a location without a name."""
         here = Bytes(self.file.content, Span(0, 0), "the operations")
         places = [None if at is None else self.vhlo.attribute(at, here)
                   for _, _, at in block.arguments]  # fmt: skip

@@ -99,7 +99,7 @@ class Source:
 
 
 def _told(main: Function) -> list[str]:
-    """Return what a program calls its arguments, as paths, ``params.w``; "" where it does not."""
+    """Return the names of arguments as paths, ``params.w``; "" for an argument without a name."""
     names = [re.sub(r"\[['\"]?([^]'\"]*)['\"]?\]", r".\1", n) for n in main.argument_names]
     usable = len(set(filter(None, names))) == sum(map(bool, names))
     names = [n if usable and not n.startswith(HIDDEN) else "" for n in names]

@@ -15,7 +15,7 @@ MOST_NAMED = 5
 """How many layers a warning names."""
 
 MODES = ("train", "training", "use_input_stats")
-"""What operators call the argument that says that they train."""
+"""Names of the argument of an operator that selects training mode."""
 
 
 class TrainingModeWarning(UserWarning):

@@ -21,7 +21,7 @@ IN_PLACE = re.compile(r"aten\.([a-zA-Z](?:\w*[a-zA-Z0-9])?)_(\.\w+)")
 """Names of operators that write into their first argument, and return that."""
 
 RENAMED = {"aten.transpose.default": "aten.transpose.int"}
-"""Operators that do not write, whose name is not that of the one that does but for its "_"."""
+"""Functional operators whose name is not the name of their in-place form without the "_"."""
 
 TOLD_ELSEWHERE = "a tensor that was written through another one, of which it may be a view"
 

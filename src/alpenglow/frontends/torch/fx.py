@@ -41,6 +41,8 @@ from alpenglow.frontends.torch.program import (
     Program,
     Ref,
     Unknown,
+    module_path,
+    program_name,
 )
 from alpenglow.frontends.torch.structure import paths, structure
 from alpenglow.frontends.torch.symbols import FLOAT, conditions, extent, named
@@ -584,18 +586,6 @@ def tensors_of(val: Any) -> list[Any]:
 def lies_in_order(fake: Any) -> bool:
     """Whether the elements of a tensor lie in order from the start of its memory."""
     return bool(fake.is_contiguous()) and fake.storage_offset() == 0
-
-
-def module_path(path: object) -> str:
-    """Return the path of a module as its parameters have it; Dynamo begins it with a local."""
-    plain = re.sub(r"^L\['[^']*'\]", "", str(path))
-    return re.sub(r"[^\w.]+", "_", plain).strip("._")
-
-
-def program_name(kind: object) -> str:
-    """Return the name of a program: that of the class of the module that was traced."""
-    name = str(getattr(kind, "__name__", kind)).rpartition(".")[2]
-    return name if name.isidentifier() else "main"
 
 
 def source_of(trace: str) -> str:

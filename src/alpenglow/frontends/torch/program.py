@@ -7,6 +7,7 @@ the import is held to.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -42,8 +43,8 @@ class Call:
     """One application of an operator.
 
     `target` is its name without "torch.ops", as ``aten.add.Tensor``; `results` are the names of its
-    results, "" where nobody reads one; `source` is where in the user's code it stands, `module` the
-    path of the innermost module that it is a part of, as ``layers.0.conv``.
+    results, "" for one without a reader; `source` is where in the user's code it stands, `module`
+    the path of the innermost module that it is a part of, as ``layers.0.conv``.
     `stated` are the types of its results, where PyTorch states them, also of those not read.
     """
 
@@ -157,3 +158,15 @@ class Program:
     trusted: bool = True
     demands: Guards = ()
     generator: Array | None = None
+
+
+def module_path(path: object) -> str:
+    """Return the path of a module as its parameters have it; Dynamo begins it with a local."""
+    plain = re.sub(r"^L\['[^']*'\]", "", str(path))
+    return re.sub(r"[^\w.]+", "_", plain).strip("._")
+
+
+def program_name(kind: object) -> str:
+    """Return the name of a program: the class of the module that was traced."""
+    name = str(getattr(kind, "__name__", kind)).rpartition(".")[2]
+    return name if name.isidentifier() else "main"

@@ -113,7 +113,7 @@ def opened(model: str | Path | bytes) -> Archive:
 
 
 def _content(file: IO[bytes]) -> memoryview:
-    """Return the bytes of a file in memory of our own: whoever writes into it changes no model."""
+    """Return a copy of the bytes of a file: a later write into the file changes no model."""
     memory = aligned_bytes(os.fstat(file.fileno()).st_size)
     if read_into(file.fileno(), 0, memory.data) < len(memory):
         raise ModelError("the file is being written: its size changes")

@@ -14,8 +14,6 @@ from alpenglow.frontends.torch.fx import (
     DROPPED,
     PARAMETERS,
     READERS,
-    module_path,
-    program_name,
     source_of,
 )
 from alpenglow.frontends.torch.fx import STRIDED as STRIDED_READERS
@@ -26,6 +24,8 @@ from alpenglow.frontends.torch.program import (
     Condition,
     Ref,
     Unknown,
+    module_path,
+    program_name,
     symbols_in,
 )
 from alpenglow.frontends.torch.pt2_schema import (
@@ -123,7 +123,7 @@ def lies_in_order(meta: Record, t: TensorType, what: str) -> bool:
 
 
 def traced_name(graph: Record) -> str:
-    """Return the name of a program: that of the class of the module that was traced."""
+    """Return the name of a program: the class of the module that was traced."""
     nodes = listed(field(graph, "nodes", list, "a graph"), dict, "nodes of a graph")
     outermost = (modules[0] for node in nodes if (modules := _modules(node)))
     return program_name(next((kind for path, kind in outermost if not path), ""))

@@ -25,7 +25,7 @@ TOGETHER = 8
 """So many neighbouring windows share what they load, at most."""
 
 GATHERED = 4
-"""What elements with gaps between them cost, in loads of neighbours."""
+"""Cost of loading elements with gaps between them, in loads of neighbours."""
 
 largest = Rules()
 means = Rules()

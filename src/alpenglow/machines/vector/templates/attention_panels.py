@@ -44,7 +44,7 @@ from alpenglow.machines.vector.templates.attention_words import (
     word_of,
 )
 from alpenglow.machines.vector.templates.products import Products
-from alpenglow.machines.vector.templates.tile import LINE, Tile, Tiles, ladder, split_rows
+from alpenglow.machines.vector.templates.tile import LINE, Tile, Tiles, in_order, split_rows
 from alpenglow.machines.vector.templates.transpose import transposed
 
 BLOCK = 128
@@ -198,15 +198,7 @@ class Panels:
         return split_rows(rows, self.cols, self.parts.target, parts=kind.count, words=kind.dots > 1)
 
     def tiles(self, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:
-        b = self.b
-        if tiles.rest is not None:
-            with b.loop(lift(tiles.count)) as t:
-                tile(tiles.rows, b.let(t * tiles.rows))
-            ladder(b, tiles, tile)
-            return
-        for begin, past, height in tiles.sizes():
-            with b.loop(past - begin) as t:
-                tile(height, b.let((t + begin) * height + (tiles.larger if begin else 0)))
+        in_order(self.b, tiles, tile)
 
     def _score(
         self, height: int, start: Expr, row: Expr, highest: list[Register], base: Expr | None

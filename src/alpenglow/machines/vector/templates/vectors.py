@@ -246,7 +246,7 @@ class _Dots:
                 b.store(self.packed, i + v * lift(p.inner), element)
 
     def _tile_of(self, lead: list[Coord]) -> Callable[[int, Expr], None]:
-        """Return what computes so many rows of the matrix of a batch from a first one on."""
+        """Return a function that computes a number of rows of a matrix from a first row on."""
         p, b = self.p, self.b
         matrix = p.base(p.matrix, lead)
         packed = self.packed is not None

@@ -71,7 +71,7 @@ def _axis(op: Pool) -> int | None:
 
 
 def _vectors(x: Region, out: Region, axis: int) -> int | None:
-    """Return an axis other than that of the windows along which vectors lie; None if none does."""
+    """Return an axis, not the axis of the windows, along which vectors lie; None without one."""
     dense = [
         i for i, extent in enumerate(out.shape)
         if i != axis and is_number(x.strides[i], 1) and is_number(out.strides[i], 1)
@@ -222,7 +222,7 @@ def _across(w: _Windows, vectors: int) -> None:
 
 
 def _placed(lead: list[Coord], axis: int, vectors: int, ramp: Coord) -> Place:
-    """Return what makes all coordinates of that on the axis of the windows."""
+    """Return a function from a coordinate on the axis of the windows to all coordinates."""
 
     def place(window: Coord) -> list[Coord]:
         at = list(lead)
