@@ -24,7 +24,7 @@ FORMS = [cls for cls in OPERATORS if any(has_form(a.op) for a in applications(cl
 
 
 def loop_cases(cls: type[Op], lanes: int, limit: int | None = None) -> Iterator[Case]:
-    """Yield a kernel for each example of an operator, or the first ones, with its operands."""
+    """Yield a kernel with operands for each example of an operator, or for the first `limit`."""
     numbers = np.random.default_rng(3)
     for a in islice(applications(cls), limit):
         case = loop_case(a, lanes, numbers)
@@ -44,6 +44,11 @@ def loop_case(a: Application, lanes: int, numbers: np.random.Generator) -> Case 
     operands |= {f"x{i}": np.ravel(x) for i, x in enumerate(arrays) if x is not None}
     word = np.zeros(1, np.int64)  # by which a kernel is stopped, or says what is at fault
     return Case(kernel, {b.name: operands.get(b.name, word) for b in kernel.buffers}, {})
+
+
+def examples(share: float) -> int | None:
+    """Return how many examples of an operator a sample of operators compiles; None: all."""
+    return None if share == 1 else 2
 
 
 def sampled(share: float) -> list[tuple[type[Op], int]]:

@@ -14,7 +14,7 @@ from alpenglow.kernel.legalise import INSTRUCTIONS, Lacks, legalise
 from alpenglow.render.c.render import Unit, render
 from c_library import call, shared_library
 from kernel_cases import Case, formulas, mapped, statements
-from loop_kernels import chosen, loop_cases, same_bits, sampled
+from loop_kernels import chosen, examples, loop_cases, same_bits, sampled
 
 pytestmark = pytest.mark.opencl
 
@@ -76,5 +76,8 @@ def test_memory_loops_and_branches(lacks: Lacks, tmp_path: Path) -> None:
 
 
 @MODES
-def test_loop_forms(cls: type[Op], lanes: int, lacks: Lacks, tmp_path: Path) -> None:
-    check(loop_cases(cls, lanes), lacks, tmp_path)
+def test_loop_forms(
+    cls: type[Op], lanes: int, lacks: Lacks, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    count = examples(pytestconfig.getoption("--sample"))
+    check(loop_cases(cls, lanes, count), lacks, tmp_path)

@@ -15,7 +15,7 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Compare, Const, Fma, Load
 from group_kernels import exchanges, products
 from kernel_cases import Case, formulas, mapped, statements
-from loop_kernels import chosen, loop_cases, sampled
+from loop_kernels import chosen, examples, loop_cases, sampled
 from opencl_devices import NAMES, Runtime, check, runtime_called
 
 pytestmark = pytest.mark.opencl
@@ -122,5 +122,8 @@ def tiled(m: int, n: int, k: int, tile: int) -> Case:
     return Case(b.done(), {name: v.astype(np.float32) for name, v in operands.items()}, {})
 
 
-def test_loop_forms(cls: type[Op], lanes: int, runtime: Runtime) -> None:
-    check(loop_cases(cls, lanes), runtime)
+def test_loop_forms(
+    cls: type[Op], lanes: int, runtime: Runtime, pytestconfig: pytest.Config
+) -> None:
+    count = examples(pytestconfig.getoption("--sample"))
+    check(loop_cases(cls, lanes, count), runtime)

@@ -15,11 +15,13 @@ from alpenglow.report.conformance import try_node
 
 pytestmark = pytest.mark.opencl
 
-PARTS = 20
-"""The sample is cut into so many tests."""
+PARTS = 10
+"""The number of pytest cases that a sample is cut into."""
 
 EVERY = {"opencl-cpu": 10, "opencl-gpu": 60}
-"""A tenth of the tests, and a sixtieth."""
+"""One node test of so many runs, and one of `FEWER` times as many unless `--sample` is 1."""
+
+FEWER = 3
 
 
 @cache
@@ -31,11 +33,16 @@ def decided() -> list[NodeTest]:
 @pytest.mark.parametrize("runtime", ["intel", "pocl"])
 @pytest.mark.parametrize("way", EVERY)
 def test_nodes_give_what_onnx_expects(
-    way: str, runtime: str, part: int, monkeypatch: pytest.MonkeyPatch
+    way: str,
+    runtime: str,
+    part: int,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
 ) -> None:
     monkeypatch.setenv("ALPENGLOW_CHECK", "0")  # what checks passes and proofs runs on the CPU
     target = Target.parse(f"{way}:{runtime}")
-    sample = decided()[:: EVERY[way]][part::PARTS]
+    every = EVERY[way] * (1 if pytestconfig.getoption("--sample") == 1 else FEWER)
+    sample = decided()[::every][part::PARTS]
     outcomes = [try_node(test, target) for test in sample]
 
     assert outcomes
