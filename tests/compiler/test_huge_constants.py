@@ -75,6 +75,17 @@ def test_what_is_unfolded_still_computes() -> None:
     np.testing.assert_allclose(actual, np.exp(np.float32(2)) + 1, rtol=1e-6)
 
 
+def test_a_constant_of_no_elements_may_have_a_huge_extent() -> None:
+    nodes = [node("ConstantOfShape", "shape", "c", value=filled(7, "int64")),
+             node("Reshape", "c none", "empty", allowzero=1), node("Shape", "x", "s"),
+             node("Concat", "s empty", "same", axis=0), node("Reshape", "x same", "y")]  # fmt: skip
+    constants = [numpy_helper.from_array(np.array(a), n)
+                 for n, a in {"shape": [MANY, 0], "none": [0]}.items()]  # fmt: skip
+    g = ag.load(made(nodes, [info("x", (3,))], constants))
+    assert isinstance(g, ag.Graph)
+    assert ag.compile(g)(np.ones(3, np.float32)).tolist() == [1, 1, 1]
+
+
 def test_broadcasts_of_weights_are_folded() -> None:
     g = ag.Graph("g")
     w = g.constant(np.ones((1, 1 << 23), np.float32))

@@ -1,8 +1,8 @@
 """What a graph takes for granted of its open extents, as nodes that fail where it is not so.
 
-ONNX has no assertion, but no tensor has a negative extent.  So of each guard the model makes a
-tensor of as many elements as the guard says are not less than none, and keeps none of them; the
-shape of each output is joined to what is left of these.
+ONNX has no assertion, but no tensor has a negative extent.  For each guard ``x >= 0`` the model
+makes a tensor of shape ``[x, 0]``, which holds nothing however large x is; the shape of each output
+is concatenated with these tensors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import numpy as np
 from onnx import numpy_helper
 
-from alpenglow.exporters.onnx.extents import extent
+from alpenglow.exporters.onnx.extents import extents
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, Guards, Sym
 
@@ -21,15 +21,14 @@ def check_of(w: Writer, guards: Guards) -> Tensor | None:
     """Return an i64[0] that is computed where guards hold and nowhere else; None without guards."""
     needed = strongest([x for guard in guards for x in not_negative(*guard)])
     none = np.array([0], np.int64)
-    value = numpy_helper.from_array(np.array([False]), "value")
+    value = numpy_helper.from_array(none, "value")
     parts: list[Operand] = [
-        w("Slice", w("ConstantOfShape", extent(w, x), makes="bool", value=value), none, none)
-        for x in needed
+        w("ConstantOfShape", extents(w, [x, 0]), makes="i64", value=value) for x in needed
     ]
     if not parts:
         return None
     whole = parts[0] if len(parts) == 1 else w("Concat", *parts, axis=0)
-    return w.cast(whole, "i64")
+    return w("Reshape", whole, none, allowzero=1)
 
 
 def not_negative(x: Sym, relation: str) -> list[Dim]:

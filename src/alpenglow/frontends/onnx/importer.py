@@ -296,7 +296,7 @@ class Importer(PartImporter):
             elements = self._shape_contents(node)
             self.known |= dict.fromkeys(node.results, elements)
             if elements is not None and contents.numbers(elements):
-                exact = np.array(elements.tolist(), node.output.type.numpy)
+                exact = np.array(elements.ravel().tolist(), node.output.type.numpy)
                 folded[node.output] = self.g.constant(exact.reshape(elements.shape))
         return folded
 
