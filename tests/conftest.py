@@ -94,8 +94,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bless", action="store_true", help="rewrite golden files with what is computed now"
     )
     parser.addoption(
-        "--cases", type=int, metavar="N", help="run at most N cases of each test, evenly spread"
-    )
+        "--cases", type=float, metavar="N",
+        help="run at most N cases of each test, evenly spread; 0.5: one of every other test",
+    )  # fmt: skip
     parser.addoption(
         "--rest", type=float, metavar="SHARE", default=1.0,
         help="of slow tests run this share, always the same (default 1)",
@@ -186,18 +187,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    count = max(1, int(most))
     kept = {
-        id(all_of_one[k * len(all_of_one) // most])
-        for all_of_one in cases.values()
-        for k in range(most)
+        id(all_of_one[k * len(all_of_one) // count])
+        for name, all_of_one in cases.items()
+        if _is_drawn(name, most)
+        for k in range(count)
     }
     _leave_out(config, items, [item for item in items if id(item) in kept])
 
 
 def _is_left(item: pytest.Item, share: float) -> bool:
-    """Whether a test is slow, as the rest is, and none of a share of these: its name tells."""
+    """Return True if a test is slow and not in the share of slow tests that runs."""
     is_slow = item.get_closest_marker("slow") is not None
-    return is_slow and zlib.crc32(item.nodeid.encode()) >= share * 2**32
+    return is_slow and not _is_drawn(item.nodeid, share)
+
+
+def _is_drawn(name: str, share: float) -> bool:
+    """Return True if a test is in a share of all tests, the same in each run: its name decides."""
+    return zlib.crc32(name.encode()) < share * 2**32
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:

@@ -53,6 +53,15 @@ def test_cases_are_counted_among_those_that_are_chosen() -> None:
     assert chosen == ["test_one_of_many_cases[1]"]
 
 
+def test_half_a_case_is_one_of_every_other_test() -> None:
+    all_tests = {name.partition("[")[0] for name in collected()}
+    half = collected("--cases", "0.5")
+
+    assert len(half) == len({n.partition("[")[0] for n in half})
+    assert 0 < len(half) < len(all_tests)
+    assert half == collected("--cases", "0.5")
+
+
 def sample(*options: str) -> list[str]:
     """Return the chosen cases of the test of which there is a sample."""
     names = collected(*options, of="::test_a_sample_of_many_numbers")
