@@ -14,6 +14,6 @@ venv=$3
 }
 echo "installing into $venv (extra: $extra)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
+"$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[$extra]"
 [ "$extra" = demo ] || PYTHONPATH=tests "$venv/bin/python" -c "import node_cases; node_cases.store()"
 touch "$venv/$extra.stamp"

@@ -5,6 +5,6 @@
 set -eu
 venv=$2
 sh tools/layer.sh "$1" "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+"$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check \
     "ai-edge-litert>=2.3,<3" "tflite-micro>=0.dev20261023182759,<1"
 touch "$venv/tflite.stamp"

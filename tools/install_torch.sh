@@ -8,7 +8,7 @@
 set -eu
 venv=$2
 sh tools/layer.sh "$1" "$venv"
-pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
+pip="$venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check"
 $pip torch==2.13.0 pyyaml
 $pip --no-deps "torchvision>=0.28,<0.30" "timm>=1.0,<2" "torchao>=0.18,<0.19"
 $pip "transformers>=5.20,<6" "safetensors>=0.6,<1"
