@@ -80,6 +80,7 @@ def test_queries_that_see_nothing_change_nothing(op: Attention, mask: str) -> No
 
 @pytest.mark.parametrize("zeros", ["", "masked", "undefined"])
 @pytest.mark.parametrize("added", [False, True])
+@pytest.mark.sampled(3)
 def test_zeros_in_the_place_of_what_is_undefined_are_flat(zeros: str, added: bool) -> None:
     """As PyTorch exports it: a row of NaN becomes zeros behind the softmax."""
     g = Graph("written_out")

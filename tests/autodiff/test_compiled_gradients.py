@@ -43,7 +43,7 @@ def slopes_of(op: Application) -> tuple[Graph, dict[str, Array]] | None:
 
 
 @pytest.mark.parametrize("name", sorted({op.name for op, _ in EXAMPLES}))
-@pytest.mark.sampled(6, "conv", "attention", "layer_norm", "max_pool")
+@pytest.mark.sampled(4, "conv", "attention", "layer_norm", "max_pool")
 def test_compiled_gradients_of_examples_agree_with_evaluated_ones(name: str) -> None:
     found = [slopes_of(example) for example in EXAMPLES if example[0].name == name]
     for g, feeds in [case for case in found if case is not None][:PER_OPERATOR]:

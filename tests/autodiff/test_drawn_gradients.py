@@ -79,7 +79,7 @@ FAMILIES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sampled(8, *FAMILIES)
+@pytest.mark.sampled(10, *FAMILIES)
 def test_gradients_of_drawn_operators_agree_with_differences(name: str) -> None:
     compare_operators(name, range(4))
 

@@ -213,6 +213,7 @@ def test_complex_symmetric_systems_have_gradients_by_their_right_sides_alone() -
 
 
 @pytest.mark.parametrize("family", Orthogonal.families)
+@pytest.mark.sampled(4)
 def test_derivatives_of_polynomials_have_derivatives(family: str) -> None:
     x, n = np.linspace(-0.9, 0.9, 8), np.array([5, 6, 7, -1, 9, 1, 0, 2])
     for shifted in {False, family in "tuvw"}:

@@ -119,7 +119,7 @@ of_layers = pytest.mark.parametrize("layer", LAYERS, ids=["lstm", "coupled", "gr
 LENGTHS = [None, (4, 1, 3), (0, 4, 2), (9, -1, 4)]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("extra", [False, True])
@@ -131,7 +131,7 @@ def test_gradients_agree_with_differences(
         check(replace(layer, reverse=reverse, clip=clip), (4, 3, 5), lengths, extra)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted(FORMULAS))
 @pytest.mark.parametrize("clip", [0.0, 0.8])
 @pytest.mark.parametrize("kind", [Lstm, Gru, Rnn])

@@ -66,6 +66,7 @@ def test_zeros_do_no_harm_to_running_products(
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (0, 3), (2, 5, 19)])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.sampled(6)
 def test_running_products_of_any_shape_and_type_have_gradients(
     shape: tuple[int, ...], dtype: str
 ) -> None:

@@ -102,6 +102,7 @@ def test_the_environment_names_the_number(named: str, found: str | None) -> None
 
 
 @pytest.mark.parametrize("named", ["0", "-1", "1025", "x", "2.0", "²", "9" * 5000])
+@pytest.mark.sampled(4)
 def test_the_environment_names_a_number(named: str) -> None:
     found = asked(named)
 

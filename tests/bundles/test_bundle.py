@@ -181,7 +181,7 @@ MAGIC = {"linux": b"\x7fELF", "macos": b"\xcf\xfa\xed\xfe"}
 @pytest.mark.parametrize("target", ["x86-64-v3", "aarch64"])
 @pytest.mark.parametrize("system", ["linux", "macos", "windows"])
 @pytest.mark.parametrize("api", ["static", "dynamic"])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_each_system_has_its_format(
     path: Path, tmp_path: Path, target: str, system: str, api: Any
 ) -> None:

@@ -135,6 +135,7 @@ def test_results_are_the_callers_own(net: ModuleType) -> None:
         ([1], {"image": 1}, TypeError, "net takes image, but was given 1 array and image"),
     ],
 )  # fmt: skip
+@pytest.mark.sampled(3)
 def test_other_arrays_are_refused(
     net: ModuleType, arrays: list[Any], named: dict[str, Any], error: type[Exception], said: str
 ) -> None:

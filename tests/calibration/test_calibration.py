@@ -239,6 +239,7 @@ def test_metrics_say_what_share_is_lost() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.sampled(3)
 def test_tuning_quantises_all_where_that_loses_little(
     graph: Graph, profile: ag.Profile, data: Dataset, metric: Metric
 ) -> None:

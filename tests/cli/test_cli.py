@@ -242,6 +242,7 @@ def test_an_archive_that_cannot_be_written_is_an_error(folder: Path) -> None:
     "profile-ranges {} --data samples.npz -o x.yaml",
     "quantize {} --data samples.npz -o x.onnx",
 ])  # fmt: skip
+@pytest.mark.sampled(5)
 def test_code_under_the_name_of_data_is_refused(folder: Path, line: str) -> None:
     np.savez(folder / "samples.npz", image=np.zeros((1, 1, 3, 32, 32), np.float32))
     alpenglow("compile model.onnx --dim batch=1 -o archive.ago")
@@ -291,7 +292,7 @@ RUN = [p.name for p in every_pass() if p.serves("cpu") and p.runs(ag.Options())]
 
 
 @pytest.mark.parametrize("stage", ["import", *RUN])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_text_of_every_stage_is_a_model(folder: Path, stage: str) -> None:
     alpenglow(f"show model.onnx --dim batch=1 --after {stage} -o stage.txt")
 

@@ -182,6 +182,7 @@ def test_pictures_are_samples_and_their_folders_labels(folder: Path) -> None:
         ("--data none.npz", "there is neither a folder nor a file of samples"),
     ],
 )
+@pytest.mark.sampled(5)
 def test_what_cannot_be_is_an_error(folder: Path, flags: str, message: str) -> None:
     data = "" if "--data" in flags else "--data samples.npz"
 

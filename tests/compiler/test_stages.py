@@ -135,6 +135,7 @@ def anonymous(program: Program) -> str:
 
 
 @pytest.mark.parametrize("stage", [IMPORT, *STAGES])
+@pytest.mark.sampled(16)
 def test_mnist8_reads_as_its_golden_file(stage: str, bless: bool) -> None:
     path = GOLDEN / f"{stage}.txt"
     made = {name: text for name, _, text in stages(loaded("mnist8"), Target.parse("x86-64-v4"))}

@@ -214,6 +214,7 @@ def test_what_is_no_extent_is_refused(text: str, says: str) -> None:
 @pytest.mark.parametrize("text", ["{}N", "({}N", "N{}", "f({}", "N[{}"])
 @pytest.mark.parametrize("part", ["-", "(", "N+", "+N", "[", "~N", "9", "N if N else "])
 @pytest.mark.parametrize("times", [100, 600, 3000, 100_000])
+@pytest.mark.sampled(80)
 def test_text_of_any_depth_is_an_extent_or_refused(text: str, part: str, times: int) -> None:
     """Python's own parser raises four kinds of error here, each release at depths of its own."""
     text = text.format(part * times)

@@ -186,6 +186,7 @@ def test_a_call_of_the_executable_begins_anew_and_forgets(target: str) -> None:
 
 @pytest.mark.parametrize(("target", "threads"), WAYS)
 @pytest.mark.parametrize(("op", "states"), [(Rnn(), 1), (Gru(), 1), (Lstm(), 2)])
+@pytest.mark.sampled(4)
 def test_steps_of_a_session_are_the_whole_sequence(
     op: Op, states: int, target: str, threads: int
 ) -> None:
@@ -250,7 +251,7 @@ def drawn_graph(rng: np.random.Generator) -> Graph:
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 def test_any_graph_of_variables_computes_what_it_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
     g = drawn_graph(rng)
@@ -382,7 +383,7 @@ CARRYING = [
 
 
 @pytest.mark.parametrize("example", CARRYING)
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(8)
 def test_what_an_operator_carries_is_the_same_in_place(example: tuple[Any, ...]) -> None:
     op, *operands = example
     rng = np.random.default_rng(0)

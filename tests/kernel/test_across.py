@@ -38,6 +38,7 @@ def test_threads_exchange_what_numpy_says(text: str, lanes: int) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f64", "u8", "i16", "i64", "bool", "f16"])
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("lacks", [Lacks(subgroups=True), Lacks(combined=True)])
+@pytest.mark.sampled(14)
 def test_laws_keep_every_bit(dtype: str, lanes: int, lacks: Lacks) -> None:
     texts = [*OPS, "across.any(x)", "across.all(x)"]
     for text in (t for t in texts if ("any" in t or "all" in t) == (dtype == "bool") or "," in t):

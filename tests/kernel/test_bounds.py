@@ -63,7 +63,7 @@ def unproved(kernel: Kernel, instr: Instr) -> list[str]:
 
 
 @every_operator
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(7)
 def test_addresses_of_every_example_are_proved(
     cls: type[Op], record_property: pytest.RecordProperty
 ) -> None:
@@ -547,7 +547,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("op", WINDOWS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_one_element_that_all_lanes_read_is_read_only_inside(op: str, target: str) -> None:
     """Along an axis of one element lanes share a load, which no mask holds back."""
     if not Target.parse(target).is_host_compatible():

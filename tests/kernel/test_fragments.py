@@ -53,7 +53,7 @@ def test_products_of_bytes_are_exact(left: str) -> None:
 
 @pytest.mark.parametrize("number", range(len(CASES)))
 @pytest.mark.parametrize("lacks", [Lacks(tiles=True), Lacks(tiles=True, subgroups=True)])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_arrays_of_threads_hold_the_same_bits(number: int, lacks: Lacks) -> None:
     case = CASES[number]
     plain = legalise(case.kernel, lacks)

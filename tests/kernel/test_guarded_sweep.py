@@ -55,7 +55,7 @@ def examples(cls: type[Op], target: str, numerics: Any) -> Tally:
 
 
 @every_operator
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(4)
 def test_examples(cls: type[Op]) -> None:
     tally = examples(cls, "cpu", "fast")
 

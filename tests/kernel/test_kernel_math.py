@@ -78,6 +78,7 @@ def floats() -> Array:
 
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.sampled(13)
 def test_f32_function_is_exact_to_its_limit(name: str, fast: bool) -> None:
     x = floats()
     with np.errstate(all="ignore"):
@@ -140,6 +141,7 @@ def test_error_function_by_a_table_is_exact_to_2_ulp() -> None:
 
 
 @pytest.mark.parametrize("name", [*LIMITS])
+@pytest.mark.sampled(8)
 def test_f64_function_is_exact_to_4_ulp(name: str) -> None:
     rng = np.random.default_rng(1)
     x = np.concatenate([EDGES, *(rng.uniform(-r, r, 1 << 12) for r in (1e-3, 1, 7, 700))])
@@ -232,7 +234,7 @@ def pairs(dtype: str) -> tuple[Array, Array]:
     ["add", "sub", "mul", "div", "mod", "fmod", "pow", "minimum", "maximum", "bit_and", "bit_or",
      "bit_xor", "shift_left", "shift_right", "eq", "ne", "lt", "le", "gt", "ge"],
 )  # fmt: skip
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(24)
 def test_integer_operation_is_numpys(name: str, dtype: str) -> None:
     x, y = pairs(dtype)
     with np.errstate(all="ignore"):

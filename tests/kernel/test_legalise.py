@@ -136,7 +136,7 @@ def check(cases: Iterable[Case], lacks: Lacks) -> int:
 
 @every_record
 @pytest.mark.parametrize("lanes", [1, 8, 16])
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(6)
 def test_operations_mean_the_same(lacks: Lacks, lanes: int) -> None:
     some = random.Random(lanes).sample(list(formulas(lanes)), 80)
     check((mapped(f, lanes) for f in some), lacks)
@@ -149,7 +149,7 @@ def test_memory_loops_and_branches_mean_the_same(lacks: Lacks) -> None:
 
 
 @pytest.mark.parametrize(("cls", "lanes"), sampled(0.1))
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 def test_loop_forms_mean_the_same(cls: type[Op], lanes: int) -> None:
     for lacks in (RECORDS["opencl"], RECORDS["fours"]):
         check(loop_cases(cls, lanes, 2), lacks)

@@ -81,7 +81,7 @@ def assert_identical(expected: Array, actual: Array) -> None:
 
 @every_narrow
 @pytest.mark.parametrize("target", sorted(ALL))
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(30)
 def test_every_code_becomes_the_same_number(dtype: str, target: str) -> None:
     x = codes(dtype)
     with np.errstate(all="ignore"):
@@ -99,6 +99,7 @@ def test_every_code_becomes_the_same_number(dtype: str, target: str) -> None:
 
 @pytest.mark.parametrize("dtype", sorted(NARROW_FLOATS - {"f8e8m0"}))
 @pytest.mark.parametrize("source", ["f16", "f32"])
+@pytest.mark.sampled(7)
 def test_every_number_becomes_the_code_that_ml_dtypes_gives_it(dtype: str, source: str) -> None:
     x = halves() if source == "f16" else singles()
     with np.errstate(all="ignore"):
@@ -139,6 +140,7 @@ def test_powers_of_two_are_rounded_as_asked(rounding: str, saturate: bool) -> No
 
 @pytest.mark.parametrize("dtype", sorted(NARROW_INTS))
 @pytest.mark.parametrize("source", ["i8", "u8", "i32", "i64", "u64", "f16", "f32", "f64", "bool"])
+@pytest.mark.sampled(18)
 def test_small_integers_keep_the_low_bits(dtype: str, source: str) -> None:
     x = np.arange(-128, 128).astype(DTYPES[source])
     expected = (x.astype(np.int64) & ((1 << width(dtype)) - 1)).astype(np.uint8)
@@ -150,7 +152,7 @@ def test_small_integers_keep_the_low_bits(dtype: str, source: str) -> None:
 
 @pytest.mark.parametrize("source", sorted(NARROW))
 @pytest.mark.parametrize("target", sorted(NARROW))
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(24)
 def test_narrow_types_become_each_other_as_the_interpreter_has_it(source: str, target: str) -> None:
     x = codes(source)
     if target in NARROW_INTS:
@@ -166,6 +168,7 @@ def test_narrow_types_become_each_other_as_the_interpreter_has_it(source: str, t
 
 
 @pytest.mark.parametrize("dtype", sorted(NARROW | COMPLEX))
+@pytest.mark.sampled(7)
 def test_moves_keep_every_bit(dtype: str) -> None:
     random = np.random.default_rng(0)
     size = 35 * DTYPES[dtype].itemsize

@@ -134,7 +134,7 @@ def numbers(*shape: int) -> Array:
 @pytest.mark.parametrize("how", STEPS)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", OPS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_compiled_kernels_have_the_same_bits(
     name: str, threads: int, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -153,6 +153,7 @@ def test_compiled_kernels_have_the_same_bits(
 
 @pytest.mark.parametrize("how", STEPS)
 @pytest.mark.parametrize("name", ["product", "sum", "exp", "softmax", "turned"])
+@pytest.mark.sampled(4)
 def test_kernels_of_open_extents_have_the_same_bits(
     name: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +179,7 @@ def types_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("name", OPS)
+@pytest.mark.sampled(7)
 def test_addresses_of_cut_kernels_are_proved(name: str, small_limits: str) -> None:
     op, types = OPS[name]
     exe = ag.compile(graph(op, types))

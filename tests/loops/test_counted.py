@@ -70,6 +70,7 @@ def assert_equal(expected: Any, actual: list[Array]) -> None:
 
 
 @pytest.mark.parametrize("cls", OPERATORS, ids=lambda c: c.name)
+@pytest.mark.sampled(3)
 def test_kernels_stay_within_their_buffers(cls: type[Primitive]) -> None:
     for op, *given in cls.examples():
         arrays = [drawn(x) for x in given]
@@ -97,6 +98,7 @@ def test_slices_of_all_kinds_are_found(kinds: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "float32", "float64", "int32"])
+@pytest.mark.sampled(3)
 def test_elements_that_are_far_from_each_other_are_sorted(dtype: str) -> None:
     x = np.random.default_rng(0).integers(0, 2**62, 301).astype(dtype)
     x[::3] = x[::3] - np.array(2**63, x.dtype) if dtype == "uint64" else -x[::3]
@@ -143,6 +145,7 @@ def test_the_boxes_that_are_kept_agree_with_the_reference(center: bool, limit: i
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("count", [60, 1500])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float16"])
+@pytest.mark.sampled(6)
 def test_many_of_a_line_are_ordered(count: int, largest: bool, dtype: str) -> None:
     x = np.random.default_rng(0).integers(-100, 100, (2, 1500)).astype(dtype)
     if x.dtype.kind == "f":

@@ -40,6 +40,7 @@ def gathered(width: int, dtype: str = "int64", **more: Any) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("target", [t for t in LEVELS if Target.parse(t).is_host_compatible()])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.sampled(3)
 def test_every_lane_is_looked_at(target: str, dtype: str) -> None:
     x = floats(2, 9)
     for width in (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33):
@@ -267,6 +268,7 @@ PROVED = {
 
 
 @pytest.mark.parametrize("how", PROVED)
+@pytest.mark.sampled(4)
 def test_what_is_in_range_by_how_it_is_made_is_not_checked(how: str) -> None:
     nodes = [helper.make_node(op, ins, [out], **more) for op, ins, more, out in PROVED[how]]
     nodes.append(helper.make_node("Gather", ["x", "i"], ["y"]))

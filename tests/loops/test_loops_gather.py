@@ -77,6 +77,7 @@ def test_the_examples_agree_with_the_reference(cls: type[Primitive]) -> None:
 
 
 @pytest.mark.parametrize("case", LARGER, ids=lambda c: c[0].name)
+@pytest.mark.sampled(6)
 def test_larger_tensors_agree_with_the_reference(case: tuple[Any, ...]) -> None:
     check(*case, small=False)
 

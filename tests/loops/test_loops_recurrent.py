@@ -19,6 +19,7 @@ from onnx_node import single
 
 @pytest.mark.parametrize("units", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+@pytest.mark.sampled(6)
 def test_a_state_of_zeros_is_stretched_over_all_units(op: str, gates: int, units: int) -> None:
     rng = np.random.default_rng(units)
     x, w, r = (

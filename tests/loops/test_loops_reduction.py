@@ -59,6 +59,7 @@ LARGER: list[tuple[Any, ...]] = [
 
 
 @pytest.mark.parametrize("cls", OPERATORS, ids=lambda c: c.name)
+@pytest.mark.sampled(6)
 def test_the_examples_agree_with_the_reference(cls: type[Op]) -> None:
     for op, *given in cls.examples():
         check(op, *given, tolerance=1e-4)

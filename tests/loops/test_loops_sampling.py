@@ -53,19 +53,21 @@ LARGER: list[tuple[Any, ...]] = [
 
 
 @pytest.mark.parametrize("cls", OPERATORS, ids=lambda c: c.name)
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(0, "roi_align")
 def test_the_examples_agree_with_the_reference(cls: type[Primitive]) -> None:
     for op, *given in cls.examples():
         check(op, *given)
 
 
 @pytest.mark.parametrize("case", LARGER, ids=lambda c: c[0].name)
+@pytest.mark.sampled(7)
 def test_larger_tensors_agree_with_the_reference(case: tuple[Any, ...]) -> None:
     check(*case, small=False)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.sampled(4)
 def test_places_that_are_no_numbers_read_nothing_outside(mode: str, padding: str) -> None:
     # Where a place far outside is mirrored to depends on the last bit.
     far = [] if padding == "reflection" else [3e38, -3e38, 1e10]

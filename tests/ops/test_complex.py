@@ -223,6 +223,7 @@ def test_powers_of_zero_are_one_zero_or_undefined(target: str) -> None:
     [((3, 4), (4, 5)), ((1, 1), (1, 1)), ((2, 3, 17, 9), (2, 3, 9, 33)), ((3, 0), (0, 5)),
      ((0, 4), (4, 5)), ((40, 300), (300, 50))],
 )  # fmt: skip
+@pytest.mark.sampled(10)
 def test_products_agree_with_numpy(
     left: tuple[int, ...], right: tuple[int, ...], dtype: str, target: str
 ) -> None:
@@ -288,6 +289,7 @@ def test_transforms_agree_with_numpy(inverse: bool, dtype: str, target: str) -> 
 
 @every_target
 @pytest.mark.parametrize("length", [5, 8, 11])
+@pytest.mark.sampled(3)
 def test_a_transform_cuts_or_fills_an_axis_between_open_ones(length: int, target: str) -> None:
     g = Graph("transform")
     g.output("y", g(ComplexFft(1, length), g.input("x", "c64[N,8,3]")))

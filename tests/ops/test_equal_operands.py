@@ -86,7 +86,7 @@ def tiled(channels: int, copies: int, between: Op | None, after: Op | None) -> G
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 25, 31, 32, 33])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_what_a_convolution_makes_is_put_beside_itself(channels: int) -> None:
     kinds = [(None, None), (Relu(), Conv()), (None, MaxPool((2, 2), (1, 1), (0,) * 4, (1, 1)))]
     between, after = kinds[channels % 3]

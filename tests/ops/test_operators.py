@@ -67,6 +67,7 @@ def test_an_attribute_that_is_not_what_its_field_holds_is_refused(cls: type[Op])
 
 
 @every_operator
+@pytest.mark.sampled(145)
 def test_absurd_attributes_break_the_type_rule_or_do_not_matter(cls: type[Op]) -> None:
     for a in islice(applications(cls), 6):
         for f in fields(cls):  # type: ignore[arg-type]
@@ -90,6 +91,7 @@ def absurd_like(value: Any) -> Iterator[Any]:
 
 
 @every_operator
+@pytest.mark.sampled(116)
 def test_the_type_rule_says_what_the_reference_makes(cls: type[Op]) -> None:
     random = np.random.default_rng(0)
     for a in applications(cls):
@@ -120,6 +122,7 @@ def test_text_reads_back_as_the_same_node(cls: type[Op]) -> None:
 @pytest.mark.parametrize(
     "cls", [c for c in OPERATORS if issubclass(c, Composite)], ids=lambda cls: cls.name
 )
+@pytest.mark.sampled(28)
 def test_a_composite_is_what_it_lowers_to(cls: type[Op]) -> None:
     random = np.random.default_rng(2)
     for a in applications(cls):
@@ -133,7 +136,7 @@ def test_a_composite_is_what_it_lowers_to(cls: type[Op]) -> None:
 
 
 @every_operator
-@pytest.mark.sampled(26)
+@pytest.mark.sampled(11)
 def test_compiled_code_agrees_with_the_interpreter(cls: type[Op]) -> None:
     assert_compiled_agrees(cls, special=False)
 
@@ -143,7 +146,7 @@ def test_compiled_code_agrees_with_the_interpreter(cls: type[Op]) -> None:
     [c for c in OPERATORS if issubclass(c, Elementwise) and c.dtypes & FLOATS],
     ids=lambda cls: cls.name,
 )
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(8)
 def test_nan_and_infinities_reach_where_the_interpreter_puts_them(cls: type[Op]) -> None:
     assert_compiled_agrees(cls, special=True)
 

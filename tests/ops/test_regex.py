@@ -48,6 +48,7 @@ from onnx_host import of
         ("a|", ["a", ""], ["b"]),
     ],
 )
+@pytest.mark.sampled(13)
 def test_a_pattern_matches_what_re2_matches(
     pattern: str, matching: list[str], other: list[str]
 ) -> None:

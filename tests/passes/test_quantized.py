@@ -148,6 +148,7 @@ def test_compiled_it_answers_bit_by_bit_like_the_interpreter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_FLOATS)
+@pytest.mark.sampled(4)
 def test_it_answers_like_the_floats_that_it_is_written_in(name: str) -> None:
     g = WITH_FLOATS[name]
     expected = evaluate(g, feeds(g))["y"]

@@ -62,6 +62,7 @@ def feeds(g: Graph) -> dict[str, Array]:
 
 @pytest.mark.parametrize("build", [convolution, product, table])
 @pytest.mark.parametrize("count", [2, 3, 7])
+@pytest.mark.sampled(4)
 def test_parts_compute_the_same_bits(build: type[Graph], count: int) -> None:
     g = build()
     name = Schedule(g).name(0)

@@ -89,13 +89,14 @@ LANES = pytest.mark.parametrize("lanes", [1, 8])
 
 @LANES
 @pytest.mark.parametrize("dtype", sorted(ALL))
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(4)
 def test_operators_of_each_element_type(dtype: str, lanes: int) -> None:
     compare(binary(dtype), lanes)
 
 
 @LANES
 @pytest.mark.parametrize("dtype", sorted(INTS))
+@pytest.mark.sampled(8)
 def test_division_and_shifts_by_what_is_allowed(dtype: str, lanes: int) -> None:
     compare(divisions_and_shifts(dtype), lanes)
 
@@ -109,7 +110,7 @@ def test_unary_operators(dtype: str, lanes: int) -> None:
 
 @LANES
 @pytest.mark.parametrize("source", sorted(ALL))
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_conversions(source: str, lanes: int) -> None:
     compare(conversions(source), lanes)
 

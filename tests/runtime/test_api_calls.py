@@ -193,7 +193,7 @@ def test_results_go_where_the_caller_wants_them(kind: str) -> None:
         (3, "out is a int"),
     ],
 )
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_places_that_do_not_fit_are_refused(kind: str, wrong: Any, says: str) -> None:
     exe = KINDS[kind]()
     with pytest.raises(FeedError, match=says):

@@ -323,6 +323,7 @@ def test_an_open_archive_may_be_replaced(path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sampled(20)
 def test_a_header_of_other_kinds_is_damage(path: Path, seed: int) -> None:
     """The digest is made right, so that only what the header says is wrong."""
     elementwise(2.0).save(path)

@@ -94,7 +94,7 @@ def assert_equal(expected: Any, actual: Any) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_what_is_opened_computes_what_was_saved(case: Case, target: str, path: Path) -> None:
     calls = list(case.calls())
     exe = called(case.model(), calls, target=target)
@@ -112,7 +112,7 @@ def test_what_is_opened_computes_what_was_saved(case: Case, target: str, path: P
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_an_archive_serves_what_would_have_been_imported_no_more(case: Case, path: Path) -> None:
     """Other calls run where the saved one would have gone through the stages that it had."""
     first, *others = case.calls()

@@ -103,6 +103,7 @@ def later(action: Callable[[], object], seconds: float = 0.2) -> Iterator[None]:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.sampled(4)
 def test_a_call_ends_when_its_time_is_up(model: str, threads: int) -> None:
     exe = ag.compile(MODELS[model](), threads=threads)
     begin = time.monotonic()
@@ -115,6 +116,7 @@ def test_a_call_ends_when_its_time_is_up(model: str, threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.sampled(4)
 def test_a_call_is_cancelled_from_another_thread(model: str, threads: int) -> None:
     exe = ag.compile(MODELS[model](), threads=threads)
     begin = time.monotonic()
@@ -151,6 +153,7 @@ def test_all_calls_that_run_are_cancelled_and_later_ones_are_not() -> None:
 @pytest.mark.skipif(os.name == "nt", reason="signals go to processes otherwise")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.sampled(4)
 def test_an_interrupt_ends_compiled_code(model: str, threads: int) -> None:
     exe = ag.compile(MODELS[model](), threads=threads)
     at: list[float] = []

@@ -130,6 +130,7 @@ def test_an_input_may_come_in_many_forms(form: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", sorted(DTYPES.keys()))
+@pytest.mark.sampled(27)
 def test_every_element_type_goes_in_and_comes_out(dtype: str, target: str) -> None:
     x = RNG.integers(0, 2, (3, 5)).astype(DTYPES[dtype])
     y = turned(f"{dtype}[3,5]", target)(x)

@@ -77,7 +77,7 @@ def assert_agrees(g: Graph, exe: ag.Executable, values: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(6)
 def test_open_extents_compile_once_and_run_at_any_size(case: Case, target: str) -> None:
     g = case.make()
     exe = ag.compile(g, target=target)
@@ -150,7 +150,7 @@ def few_or_many() -> dict[str, Case]:
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
 @pytest.mark.parametrize("first", [2, 5, 201])
 @pytest.mark.parametrize("name", list(few_or_many()))
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_a_product_of_few_rows_serves_many_and_the_other_way_round(
     name: str, first: int, target: str
 ) -> None:
@@ -207,6 +207,7 @@ def by_hand() -> dict[str, Graph]:
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("name", list(by_hand()))
+@pytest.mark.sampled(3)
 def test_graphs_built_by_hand_have_open_extents_too(name: str, target: str) -> None:
     g = by_hand()[name]
     exe = ag.compile(g, target=target)
@@ -323,7 +324,7 @@ def test_what_is_left_of_a_constant_may_begin_where_an_extent_says() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_an_open_executable_is_saved_with_its_code_and_makes_more(
     case: Case, tmp_path: Path
 ) -> None:
@@ -427,6 +428,7 @@ SAME = (
 
 
 @pytest.mark.parametrize(("op", "mode", "window", "stride", "more"), SAME, ids=str)
+@pytest.mark.sampled(4)
 def test_windows_over_the_end_of_an_axis_serve_even_and_odd_extents(
     op: str, mode: str, window: int, stride: int, more: dict[str, int]
 ) -> None:

@@ -66,6 +66,7 @@ def assert_same(expected: Sequence[Array], actual: Sequence[Array]) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
+@pytest.mark.sampled(11)
 def test_staged_models_agree_with_a_peer_and_compile_parts_once(case: Case, target: str) -> None:
     made = case.model()
     exe, run = compiled(made, target), peer(made)

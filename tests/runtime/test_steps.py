@@ -36,6 +36,7 @@ def along(exe: StagedExecutable, x: Any, axis: int) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
+@pytest.mark.sampled(7)
 def test_a_run_like_an_earlier_one_decides_nothing(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def test_what_is_carried_keeps_its_shape() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("order", [["x", "row"], ["row", "x"], ["x", "row", "x0"]])
+@pytest.mark.sampled(3)
 def test_what_is_carried_grows(order: list[str], threads: int) -> None:
     nodes = [
         node("Slice", ["x", "last", "end", "axis"], ["end_row"]),

@@ -46,6 +46,7 @@ def run(model: onnxruntime.InferenceSession, arrays: Mapping[str, Array]) -> dic
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.sampled(26)
 def test_a_model_of_open_extents_serves_all(case: Case) -> None:
     g = case.make()
     model = ag.export_onnx(g)
@@ -189,6 +190,7 @@ def round_trip(name: str) -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.sampled(3)
 def test_a_fetched_model_is_the_same_again(name: str) -> None:
     round_trip(name)
 

@@ -184,7 +184,7 @@ def kinds(cases: list[Application]) -> Iterator[list[Application]]:
 
 
 @every_operator
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(16)
 def test_an_operator_is_exported(cls: type[Op]) -> None:
     cases = list(applications(cls))
     for some in kinds([a for a in cases if not is_refused(a, constant=False)]):

@@ -78,6 +78,7 @@ def test_node_tests_of_onnx_agree(op: str) -> None:
     {"is_causal": 1, "left_window_size": 0, "qk_matmul_output_mode": 2},
     {"softmax_precision": TensorProto.DOUBLE},
 ])  # fmt: skip
+@pytest.mark.sampled(8)
 def test_attention_of_heads_in_one_axis(groups: int, options: dict[str, Any]) -> None:
     feeds = {
         "q": drawn(2, 3, 6 * 5),
@@ -93,6 +94,7 @@ def test_attention_of_heads_in_one_axis(groups: int, options: dict[str, Any]) ->
 @pytest.mark.parametrize("shape", [(6,), (3, 6), (1, 1, 6), (2, 1, 3, 6), (3, 4), (1,)])
 @pytest.mark.parametrize("boolean", [True, False])
 @pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.sampled(12)
 def test_masks_of_all_shapes(shape: tuple[int, ...], boolean: bool, causal: int) -> None:
     drawing = drawn(*shape)
     mask = drawing < 0.8 if boolean else np.where(drawing > 1, -np.inf, drawing).astype("f4")
@@ -201,6 +203,7 @@ def test_tensor_scatter(axis: int, mode: str) -> None:
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
 @pytest.mark.parametrize("scalar", [True, False])
 @pytest.mark.parametrize(("heads", "groups", "size", "width"), [(4, 2, 5, 7), (3, 3, 16, 40)])
+@pytest.mark.sampled(8)
 def test_linear_attention(
     rule: str, scalar: bool, heads: int, groups: int, size: int, width: int
 ) -> None:

@@ -56,7 +56,7 @@ def drawn(*shape: int, below: int = 3, dtype: str = "float32") -> Array:
 
 
 @pytest.mark.parametrize("name", NODE_TESTS)
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(8)
 def test_the_node_tests_of_onnx_pass(name: str) -> None:
     case = NODE_TESTS[name]
     assert case.model is not None
@@ -68,6 +68,7 @@ def test_the_node_tests_of_onnx_pass(name: str) -> None:
 
 @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (2, 0), (2, 3, 4)])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+@pytest.mark.sampled(8)
 def test_non_zero_agrees(shape: tuple[int, ...], dtype: str) -> None:
     check("NonZero", drawn(*shape, dtype=dtype))
 
@@ -90,7 +91,7 @@ def test_compress_agrees(axis: int | None, length: int) -> None:
 @pytest.mark.parametrize("ordered", [0, 1])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_unique_agrees(axis: int | None, ordered: int, dtype: str) -> None:
     attributes = {} if axis is None else {"axis": axis}
     x = drawn(5, 6, 2, below=2, dtype=dtype)
@@ -106,7 +107,7 @@ def test_unique_of_almost_nothing_agrees(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("center", [0, 1])
 @pytest.mark.parametrize("threshold", [None, 0.4])
 @pytest.mark.parametrize("limit", [None, 0, 3, 100])
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_non_max_suppression_agrees(
     limit: int | None, threshold: float | None, center: int
 ) -> None:
@@ -136,6 +137,7 @@ def test_equal_scores_keep_the_lower_box_first(operands: int) -> None:
     ("shape", "lengths"),
     [((3, 20), (1, 1, 0)), ((20,), (1, 2, 3)), ((3, 20), (2, 3, 2)), ((20,), (3, 3, 0))],
 )
+@pytest.mark.sampled(12)
 def test_tf_idf_agrees(
     shape: tuple[int, ...], lengths: tuple[int, int, int], weighted: bool, mode: str
 ) -> None:

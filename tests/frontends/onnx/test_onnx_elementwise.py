@@ -46,6 +46,7 @@ UNARY: dict[str, tuple[int, ...]] = {
 
 
 @pytest.mark.parametrize("op", UNARY)
+@pytest.mark.sampled(15)
 def test_unary_operator_in_every_opset(op: str) -> None:
     for opset in UNARY[op]:
         opset = max(opset, 7)

@@ -232,7 +232,7 @@ def drawn(random: np.random.Generator, v: onnx.ValueInfoProto) -> Array:
 
 @pytest.mark.parametrize("target", ["interpreter", "cpu"])
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(15)
 def test_a_value_at_several_places(name: str, target: str) -> None:
     text = '<ir_version: 10, opset_import: ["" : 23]> g ' + MODELS[name]
     model = onnx.parser.parse_model(text)

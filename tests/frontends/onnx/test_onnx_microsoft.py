@@ -80,6 +80,7 @@ def test_fused_gemm(given: dict[str, Any]) -> None:
     ],
     ids=lambda g: g["activation"],
 )
+@pytest.mark.sampled(3)
 def test_fused_conv(given: dict[str, Any]) -> None:
     x, w = rand(1, 4, 6, 7), rand(5, 4, 3, 3) / 4
     check("FusedConv", x, w, rand(5), pads=[1, 1, 1, 1], **given)
@@ -226,6 +227,7 @@ MASKS: dict[str, Array | None] = {
 
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.sampled(5)
 def test_attention(mask: str, causal: int) -> None:
     close("Attention", rand(2, 4, 6), rand(6, 24), rand(24), MASKS[mask], num_heads=2,
           unidirectional=causal)  # fmt: skip
@@ -411,7 +413,7 @@ def test_q_gemm() -> None:
 @pytest.mark.parametrize("columns", [32, 40])
 @pytest.mark.parametrize("zeros", ["none", "packed", "floats"])
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_mat_mul_n_bits(bits: int, zeros: str, columns: int, level: int) -> None:
     rows, block = 6, 16
     count = -(-columns // block)

@@ -276,6 +276,7 @@ def test_tree_ensemble_regressor(aggregate: str, targets: int) -> None:
 
 @pytest.mark.parametrize("after", TRANSFORMS)
 @pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.sampled(5)
 def test_tree_ensemble_regressor_transforms(after: str, targets: int) -> None:
     trees = classic_trees(21, 4, 3, "target", targets, BRANCHES[:1], targets)
     trees["target_weights"] = [w / 8 for w in trees["target_weights"]]
@@ -293,7 +294,7 @@ def test_tensors_in_place_of_lists() -> None:
 
 @pytest.mark.parametrize("after", TRANSFORMS)
 @pytest.mark.parametrize("classes", [3, 4])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_tree_ensemble_classifier(after: str, classes: int) -> None:
     trees = classic_trees(21, 4, 5, "class", classes, BRANCHES[:1], classes)
     names = [7, 3, 5, 11][:classes]
@@ -418,6 +419,7 @@ NAMES = ["ant", "bee", "cat", "dog"]
     [("linear", 2), ("linear", 3), ("support vectors", 2), ("support vectors", 3), ("lines", 2),
      ("lines", 3), ("trees", 3)],
 )  # fmt: skip
+@pytest.mark.sampled(4)
 def test_classes_that_are_called_by_strings(kind: str, classes: int) -> None:
     random = np.random.default_rng(8)
     normal = lambda n: random.normal(0, 1, n).tolist()  # noqa: E731

@@ -233,7 +233,7 @@ def assert_one_compilation_serves(g: Graph, extents: list[tuple[int, int, int, i
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_open_extents_resized_to_others_compile_once(settings: dict[str, Any]) -> None:
     g = resized_to((1, 2, symbol("A"), symbol("B")), (), **settings)
 
@@ -241,7 +241,7 @@ def test_open_extents_resized_to_others_compile_once(settings: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("settings", [*SETTINGS, {"mode": "linear", "antialias": True}], ids=str)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_open_extents_resized_by_scales_compile_once(settings: dict[str, Any]) -> None:
     sizes = (1, 2, symbol("H") * 5 // 2, symbol("W") * 2 // 3)
     g = resized_to(sizes, (1.0, 1.0, 2.5, float(np.float32(2 / 3))), **settings)

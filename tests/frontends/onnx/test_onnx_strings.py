@@ -80,7 +80,7 @@ def run(
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("draw", DRAWS, ids=lambda draw: draw.__name__)
-@pytest.mark.sampled(120)
+@pytest.mark.sampled(48)
 def test_numpy_does_the_same_to_objects(draw: Callable[[Random], Case], seed: int) -> None:
     random = np.random.default_rng(seed)
     case = draw(random)

@@ -32,6 +32,7 @@ def compiled(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
 
 
 @pytest.mark.parametrize("op", [*LOSSES, "Adagrad", "Adam", "BatchNormalization", "Momentum"])
+@pytest.mark.sampled(3)
 def test_node_tests_of_onnx_agree(op: str) -> None:
     check_cases(cases(op))
 
@@ -49,6 +50,7 @@ def test_node_tests_of_dropout_agree_but_for_the_numbers_drawn() -> None:
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("ignored", [None, 2, -7, 99])
 @pytest.mark.parametrize("rest", [(), (3,), (4, 1, 2)])
+@pytest.mark.sampled(72)
 def test_losses_agree_with_onnx_runtime(
     op: str, reduction: str, weighted: bool, ignored: int | None, rest: tuple[int, ...]
 ) -> None:

@@ -58,6 +58,7 @@ def identity_of(tensor: onnx.TensorProto) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("start", NAMED)
+@pytest.mark.sampled(4)
 def test_node_tests_of_onnx_give_what_they_say(start: str) -> None:
     found = []
     for test in models():
@@ -113,6 +114,7 @@ def test_packed_elements_begin_with_the_lowest_bits() -> None:
 
 
 @every_new_type
+@pytest.mark.sampled(7)
 def test_elements_of_every_type_are_moved(dtype: str) -> None:
     x, y = drawn(dtype, 3, 4), drawn(dtype, 2, 4)
     rows = np.array([4, 0, 0], np.int64)

@@ -78,6 +78,7 @@ def recurrent(trips: int, opset: int = 21, goes: Any = GOES_ON, extra: Any = ())
 
 @pytest.mark.parametrize("opset", [11, 13, 21])
 @pytest.mark.parametrize("trips", [1, 2, 9])
+@pytest.mark.sampled(5)
 def test_a_counted_loop_is_the_nodes_of_its_turns(trips: int, opset: int) -> None:
     feeds = {"x": numbers(5), "w": numbers(5, seed=1)}
     found = check(recurrent(trips, opset), feeds)

@@ -52,6 +52,7 @@ def agree(
 
 
 @pytest.mark.parametrize("op", CONSTANTS)
+@pytest.mark.sampled(4)
 def test_the_node_tests_pass(op: str) -> None:
     check_cases([c for c in cases(op, CONSTANTS[op]) if c.name not in DISPUTED])
 
@@ -81,6 +82,7 @@ def test_volumes_are_sampled(mode: str, padding: str) -> None:
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("samples", [0, 2])
 @pytest.mark.parametrize("coordinates", ["", "half_pixel", "output_half_pixel"])
+@pytest.mark.sampled(6)
 def test_regions_are_aligned(mode: str, samples: int, coordinates: str) -> None:
     rois = np.random.default_rng(1).uniform(0, 20, (6, 4)).astype(np.float32)
     rois[:, 2:] += rois[:, :2]

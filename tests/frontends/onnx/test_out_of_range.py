@@ -17,7 +17,7 @@ from range_cases import LEVELS, MICROSOFT, Case, cases, compiled, edges, floats,
 
 
 @pytest.mark.parametrize("c", list(cases()), ids=str)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_we_refuse_what_onnx_runtime_refuses(c: Case) -> None:
     for dtype in map(np.dtype, c.types):
         inputs = list(c.inputs)
@@ -57,7 +57,7 @@ def test_the_batch_of_a_region_is_a_float_in_max_roi_pool(batch: float) -> None:
 
 @pytest.mark.parametrize("total", [4, 5])
 @pytest.mark.parametrize("last", [-2, -1, 0, 2, 3, 4, 5, 9])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_the_last_position_of_grouped_attention(total: int, last: int) -> None:
     step, past, table = floats(1, 1, 32), floats(1, 2, 4, 16), floats(16, 8)
     inputs = [step, step, step, past, past, np.array([last], np.int32), np.array(total, np.int32),

@@ -145,7 +145,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_open_extents_are_reconciled(case: Case) -> None:
     model = case.model()
     exe = ag.compile(model)

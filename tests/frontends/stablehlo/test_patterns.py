@@ -60,6 +60,7 @@ def test_operators_are_found_in_what_jax_wrote(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.sampled(9)
 def test_results_are_those_of_the_steps(name: str) -> None:
     graph = imported(name)
     rng = np.random.default_rng(0)

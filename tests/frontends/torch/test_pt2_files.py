@@ -24,6 +24,7 @@ def graph_text(model: Path | bytes) -> str:
 
 @pytest.mark.parametrize("target", ["interpreter", "cpu"])
 @pytest.mark.parametrize("name", names())
+@pytest.mark.sampled(6)
 def test_a_file_computes_what_eager_did(name: str, target: str) -> None:
     with np.load(FILES / f"{name}.npz") as arrays:
         feeds = {n: arrays[n] for n in arrays.files if not n.startswith("=")}

@@ -90,7 +90,7 @@ def fused(exe: ag.Executable) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(45))
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_it_answers_like_the_interpreter(seed: int) -> None:
     case = Case.drawn(seed)
     g = case.graph()
@@ -208,6 +208,7 @@ def test_rows_without_shares_are_zeros_where_the_softmax_says_so(rows: int, zero
 
 @pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("features", [3, 16, 40])
+@pytest.mark.sampled(3)
 def test_shares_that_are_undefined_hide_no_nan_of_values(rows: int, features: int) -> None:
     g = ag.Graph("undefined")
     q, k = g.input("q", f"f32[{rows},8]"), g.input("k", "f32[21,8]")
@@ -288,7 +289,7 @@ def test_halves_are_multiplied_in_pairs(sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 115))
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_in_halves_it_answers_like_the_interpreter_of_rounded_operands(seed: int) -> None:
     case = Case.drawn(seed)
     case = Case(replace(case.op, scale=0.25), case.feeds)

@@ -80,6 +80,7 @@ def test_wrapping_goes_round_as_often_as_it_takes() -> None:
 
 @MODES
 @pytest.mark.parametrize("amounts", [(0, 1), (2, 2), (7, 5)])
+@pytest.mark.sampled(5)
 def test_what_is_padded_may_be_open(mode: str, amounts: tuple[int, int]) -> None:
     before, after = amounts
     g = Graph("f")

@@ -107,6 +107,7 @@ def agrees(g: Graph, feeds: dict[str, Array], target: str) -> ag.Executable | No
         (1, (1, 4, 40), (7,), Conv()),
     ],
 )
+@pytest.mark.sampled(5)
 def test_few_outputs_are_computed_on_plain_images(
     outputs: int, shape: tuple[int, ...], taps: tuple[int, ...], op: Conv, target: str
 ) -> None:
@@ -124,6 +125,7 @@ def test_few_outputs_are_computed_on_plain_images(
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.sampled(4)
 def test_channels_that_lie_side_by_side_are_packed_as_they_lie(channels: int, target: str) -> None:
     g = Graph("image")
     shape = (2, 5, 21, channels)
@@ -384,6 +386,7 @@ def test_runs_of_pixels_cover_a_tile_and_stay_inside(taps: int, stride: int, hei
 
 @pytest.mark.parametrize("dtype", ["u8", "i8"])
 @pytest.mark.parametrize("shape", [(1, 3, 5, 33), (2, 6, 16), (1, 9, 2, 16), (1, 2, 3, 7)])
+@pytest.mark.sampled(4)
 def test_bytes_are_packed_by_fours(dtype: str, shape: tuple[int, ...]) -> None:
     g = Graph("f")
     packed = g(Pack(4), g.input("x", TensorType(dtype, shape)))

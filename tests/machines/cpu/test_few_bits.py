@@ -109,7 +109,7 @@ def test_a_product_of_few_bits_is_that_of_the_floats_they_stand_for(
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("group", [16, 32, 256])
 @pytest.mark.parametrize("dtype", ["u4", "i8", "u8"])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_a_product_of_rounded_rows_is_that_of_the_reals(
     dtype: str, group: int, zeros: bool
 ) -> None:

@@ -24,7 +24,7 @@ def call(code: Code, name: str) -> int:
 
 
 @pytest.mark.parametrize("name", [*LEVELS, "cpu"])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_the_walker_assembles_for_every_level(name: str) -> None:
     target = Target.parse(name)
 

@@ -24,6 +24,7 @@ def relative(actual: Array, exact: Array) -> float:
 
 @pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.sampled(3)
 def test_the_error_does_not_grow_with_the_number_of_terms(constant: bool, terms: int) -> None:
     random = np.random.default_rng(terms)
     x, w = random.standard_normal((21, terms)), random.standard_normal((terms, 40))

@@ -54,6 +54,7 @@ def compiled_and_right(
         (4, (3, 5, 8, 48), (3, 3), Conv()),
     ],
 )
+@pytest.mark.sampled(4)
 def test_few_outputs(outputs: int, shape: tuple[int, ...], taps: tuple[int, ...], op: Conv) -> None:
     g = ag.Graph("f")
     x = g.input("x", f"f32[{','.join(map(str, shape))}]")
@@ -86,7 +87,7 @@ def test_weights_and_bias_that_are_computed() -> None:
     ((9, 11), Conv(strides=(2, 2), pads=(1, 1, 1, 1))),
     ((45,), Conv(pads=(1, 1))),
 ])  # fmt: skip
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_groups_narrower_than_vectors(
     group: int, channels: int, outputs: int, shape: tuple[int, ...], op: Conv
 ) -> None:
@@ -110,6 +111,7 @@ def test_groups_narrower_than_vectors(
         (40, 3, Conv(pads=(1, 1, 1, 1)), False),
     ],
 )
+@pytest.mark.sampled(3)
 def test_rows_of_padding_are_left_out_where_they_are_many(
     size: int, taps: int, op: Conv, left_out: bool
 ) -> None:

@@ -56,6 +56,7 @@ def two_apart(g: Graph, w: Value, shape: tuple[int, ...]) -> Value:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("taps", TAPS, ids=str)
 @pytest.mark.parametrize("seen", [plain, turned, backwards, back_and_turned, two_apart])
+@pytest.mark.sampled(16)
 def test_weights_are_packed_as_they_are_seen(
     seen: Seen, taps: tuple[int, ...], target: str
 ) -> None:
@@ -73,6 +74,7 @@ def test_weights_are_packed_as_they_are_seen(
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("taps", TAPS, ids=str)
+@pytest.mark.sampled(4)
 def test_panels_become_rows(taps: tuple[int, ...], target: str) -> None:
     for k, (outputs, inputs) in enumerate(EXTENTS):
         pack = PackConv((1, 8, 16)[k % 3], LANES[target] * (1 + k % 2))

@@ -35,6 +35,7 @@ def whole_numbers(shape: tuple[int, ...], dtype: str) -> Array:
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize(("turn_x", "turn_y"), [(False, False), (True, False), (False, True)])
+@pytest.mark.sampled(3)
 def test_products_of_open_extents_are_exact(dtype: str, turn_x: bool, turn_y: bool) -> None:
     x, y = ("K", "M") if turn_x else ("M", "K"), ("N", "K") if turn_y else ("K", "N")
     exe = ag.compile(product(dtype, x, y, turn_x, turn_y), threads=1)
@@ -65,6 +66,7 @@ def test_rows_of_a_large_turned_operand_are_packed_in_groups(
 )  # fmt: skip
 @pytest.mark.parametrize("turn", [False, True])
 @pytest.mark.parametrize("few_first", [False, True])
+@pytest.mark.sampled(10)
 def test_few_vectors_are_multiplied_exactly_by_a_matrix_that_is_not_packed(
     dtype: str, batch: str, m: int | str, k: int | str, n: int, turn: bool, few_first: bool
 ) -> None:

@@ -28,6 +28,7 @@ CASES = [
 
 @pytest.mark.parametrize("open_", [False, True])
 @pytest.mark.parametrize(("dtype", "shape", "perm"), CASES)
+@pytest.mark.sampled(7)
 def test_transposes_move_each_element(
     dtype: str, shape: tuple[int, ...], perm: tuple[int, ...], open_: bool
 ) -> None:
@@ -71,6 +72,7 @@ def of_bools(kind: str, n: str) -> ag.Graph:
 
 @pytest.mark.parametrize("kind", ["where", "not", "and", "several"])
 @pytest.mark.parametrize("n", ["70", "n"])
+@pytest.mark.sampled(4)
 def test_bools_are_computed_with_as_they_are_turned(kind: str, n: str) -> None:
     feeds = {name: RNG.integers(0, 2, (70, 33)).astype(bool) for name in "ab"}
     feeds |= {name: RNG.integers(-9, 9, (33, 70)).astype(np.float32) for name in "xy"}

@@ -41,6 +41,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("pool", "dtype", "open_"), CASES)
+@pytest.mark.sampled(4)
 def test_pools_of_large_windows_are_what_the_reference_says(
     pool: tuple[Any, ...], dtype: str, open_: bool
 ) -> None:

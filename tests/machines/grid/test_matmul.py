@@ -74,7 +74,7 @@ def product(
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(6)
 def test_products_of_any_shape(seed: int) -> None:
     build, how = drawn(seed)
     ran = run(build, feeds_of(build, seed), SMALL if seed % 3 == 0 else GRID)
@@ -84,7 +84,7 @@ def test_products_of_any_shape(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 def test_products_with_few_rows_or_columns(seed: int) -> None:
     build, how = drawn_skinny(seed)
     ran = run(build, feeds_of(build, seed), SMALL if seed % 3 == 0 else GRID)

@@ -47,7 +47,7 @@ def instructions(kernel: Kernel) -> set[str]:
 
 @pytest.mark.parametrize("family", DRAWN)
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(3)
 def test_products_of_any_bytes(family: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     build, feeds = drawn_bytes(family, seed, monkeypatch)
     ran = run(build, feeds, DOTS)
