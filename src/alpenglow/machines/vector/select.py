@@ -24,6 +24,7 @@ from alpenglow.machines.vector.templates import (
     phases,
     planar,
     quantized,
+    resample,
     templates,
     transpose,
     vectors,
@@ -38,7 +39,7 @@ from alpenglow.program import Instr
 
 FAMILIES = (
     attention, conv, depthwise, depthwise_planar, few_bits, filters, vectors, matmul, packing,
-    phases, planar, quantized, transpose, windows, winograd, winograd_back, words,
+    phases, planar, quantized, resample, transpose, windows, winograd, winograd_back, words,
 )  # fmt: skip
 """The modules that register templates."""
 
