@@ -1,10 +1,11 @@
 """Recovery: operators that an exporter wrote out in small steps are found again.
 
 A softmax, a layer normalisation or a GELU costs several passes over memory as its parts and one
-as itself.  The patterns are those that exporters write; constants are looked for behind
-broadcasts, and factors in any order.  Rounding may differ from that of the parts.  Of halves, the
-square of what is normalised overflows as it is written, and does not where the whole is one
-operator: so theirs are found under numerics="fast" only.
+as itself; sums at constant indices (`places`) are interpolations.  The patterns are those that
+exporters write; constants are looked for behind broadcasts, and factors in any order.  Rounding may
+differ from that of the parts.  Of halves, the square of what is normalised overflows as it is
+written, and does not where the whole is one operator: so theirs are found under numerics="fast"
+only.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.softmax import Softmax
 from alpenglow.ops.transcendental import Erf, Exp, Sqrt
+from alpenglow.passes import places
 from alpenglow.passes.constants import read_once, uniform, unstretched
 
 rules = Rules()
+for root, group in places.rules.by_root.items():
+    for rule in group:
+        rules.on(root)(rule)
 
 fast_rules = Rules()
 """What is computed in another way afterwards, not only rounded otherwise."""
