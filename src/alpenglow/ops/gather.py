@@ -323,8 +323,10 @@ def summed_at(b: Graph, dy: Value, indices: Value, axis: int, extent: Dim) -> Va
     end = axis + indices.type.rank
     outer, inner = dy.type.shape[:axis], dy.type.shape[end:]
     count = product(indices.type.shape)
-    rows = b(Reshape((product(outer), count, product(inner))), in_floats(b, dy))
-    total = b(SumAt(1, extent), rows, b(Reshape((1, count)), indices))
+    # Rows of several axes are added up as one: long rows are added fastest.
+    row = (product(inner),) if len(inner) > 1 else inner
+    rows = b(Reshape((*outer, count, *row)), in_floats(b, dy))
+    total = b(SumAt(axis, extent), rows, b(Reshape((1, count)), indices))
     return as_type(b, b(Reshape((*outer, extent, *inner)), total), dy.type.dtype)
 
 
