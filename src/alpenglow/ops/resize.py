@@ -171,10 +171,11 @@ class Resize(Composite):
     def lower(self, b: Graph, x: Value) -> Value:
         t = x.type
         axes = [a for a in range(t.rank) if not unchanged(self, t.shape[a], a)]
-        # What shrinks most comes first and leaves the others less to do; then inner before outer
-        # axes, since whole rows are read faster than scattered elements.
+        # What shrinks most comes first and leaves the others less to do.  Of axes that shrink alike
+        # the outer ones do, of others the inner ones: adding up whole rows is cheap, and picking
+        # elements out of rows is not, so there should be few rows then.
         growth = {a: _growth(t.shape[a], self.sizes[a]) for a in axes}
-        for axis in sorted(axes, key=lambda a: (growth[a], -a)):
+        for axis in sorted(axes, key=lambda a: (growth[a], a if growth[a] < 1 else -a)):
             axes.remove(axis)
             wide = "f64" if t.dtype == "f64" else "f32"
             x = self._resampled(b, x, axis, wide if axes else t.dtype)

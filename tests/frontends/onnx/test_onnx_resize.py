@@ -13,7 +13,8 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.dims import Dim, symbol
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.resize import NEAREST, Resize
+from alpenglow.ops.resize import NEAREST, Interpolate, Resize
+from alpenglow.passes.lower import lower
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
 
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
@@ -255,3 +256,12 @@ def test_an_open_batch_does_not_hinder_lowering() -> None:
     op = Resize((*x.type.shape[:2], 6, 8), mode="linear")
 
     assert str(op.lower(g, x).type) == "f32[N,2,6,8]"
+
+
+@pytest.mark.parametrize(("size", "axes"), [(4, [2, 3]), (16, [3, 2])])
+def test_few_rows_are_resized_along_the_last_axis(size: int, axes: list[int]) -> None:
+    """Rows are added up before if they get fewer by that, and after if they get more."""
+    g = resized_to((1, 2, size, size), (), mode="linear")
+    lowered = lower(g.bind({"H": 8, "W": 8, "A": 1, "B": 1}))
+
+    assert [n.op.axis for n in lowered.nodes if isinstance(n.op, Interpolate)] == axes

@@ -146,11 +146,17 @@ def taken(s: Site, x: Value, n: int, scales: Scales, table: Callable[[Axis], Arr
 def axes_of(
     s: Site, x: Value, n: int, scales: Scales, aligned: bool
 ) -> list[tuple[int, Axis]]:  # fmt: skip
-    """Return the axes to resample, the innermost first, whose rows are read fastest."""
+    """Return the axes to resample: outer ones that shrink first, and outer ones that grow last.
+
+    Along an outer axis whole rows are added up, which is cheap; along the innermost one elements
+    are picked out of rows, and so there are fewer of these.
+    """
     extents, sizes = numbers("resize", x.type.shape[-n:]), numbers("resize", s.result.shape[-n:])
     plans = [Axis(e, size, scale, aligned, x.type.dtype == "f64")
              for e, size, scale in zip(extents, sizes, scales, strict=True)]  # fmt: skip
-    return [(x.type.rank - n + i, plans[i]) for i in reversed(range(n))]
+    first = [i for i in range(n - 1) if plans[i].size < plans[i].extent]
+    order = [*first, *(i for i in reversed(range(n)) if i not in first)]
+    return [(x.type.rank - n + i, plans[i]) for i in order]
 
 
 def summed(
