@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from alpenglow.torch import attention
+from alpenglow.torch.backend import recording
 
 pytestmark = pytest.mark.usefixtures("traced_anew")
 
@@ -108,6 +109,93 @@ ONE_OPERAND: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", ONE_OPERAND)
 def test_gradients_of_windows_edges_and_images(name: str) -> None:
     assert_same_gradients(*ONE_OPERAND[name])
+
+
+RESIZED: dict[str, tuple[dict[str, Any], int]] = {
+    f"{mode}, {'aligned' if aligned else 'by area'}": ({"mode": mode, "align_corners": aligned}, n)
+    for mode, n in (("linear", 1), ("bilinear", 2), ("trilinear", 3), ("bicubic", 2))
+    for aligned in (False, True)
+} | {f"{mode} of {n}": ({"mode": mode}, n) for mode in ("nearest", "nearest-exact")
+     for n in (1, 2, 3)} | {
+    f"{mode}, antialiased": ({"mode": mode, "antialias": True}, 2)
+    for mode in ("bilinear", "bicubic")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_gradients_of_resizing_to_many_sizes(name: str) -> None:
+    """Each is one operator in both graphs, and rows of 1 to 9 become others of 1 to 9."""
+    how, n = RESIZED[name]
+
+    def resized(*xs: torch.Tensor) -> list[torch.Tensor]:
+        sizes = [(10 - d, 4, 5)[:n] for d in range(1, 10)] + [(d, 3, 7)[:n] for d in range(1, 10)]
+        return [F.interpolate(x, size, **how) for x, size in zip(xs * 2, sizes, strict=True)]
+
+    torch.manual_seed(0)
+    xs = [torch.randn(2, 4, *(d, 3, 6)[:n]) for d in range(1, 10)]
+
+    def step(f: Callable[..., list[torch.Tensor]]) -> list[torch.Tensor]:
+        leaves = [x.clone().requires_grad_() for x in xs]
+        ys = f(*leaves)
+        torch.stack([(y**2).sum() for y in ys]).sum().backward()
+        return [*ys, *(x.grad for x in leaves)]
+
+    with recording() as record:
+        got = step(torch.compile(resized, backend="alpenglow", options={"strict": True}))
+    calls = {c.target for _, plan in record.plans for c in plan.program.body.calls}
+
+    assert not any("index" in target for target in calls)
+    for y, e in zip(got, step(resized), strict=True):
+        torch.testing.assert_close(y, e, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_resizing_other_types_layouts_and_open_batches() -> None:
+    def resized(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=2, mode="bilinear")
+
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 5, 6)
+    for start in (x.bfloat16(), x.half(), x.double(), x.to(memory_format=torch.channels_last)):
+        made = []
+        for f in (torch.compile(resized, backend="alpenglow", options={"strict": True}), resized):
+            leaf = start.clone().requires_grad_()
+            y = f(leaf)
+            (dx,) = torch.autograd.grad(y, leaf, y.detach() + 1)
+            made.append((y, dx))
+        torch.testing.assert_close(*made)
+
+    fast = torch.compile(resized, backend="alpenglow", dynamic=True)
+    for batch in (2, 3, 5):
+        leaves = [torch.ones(batch, 4, 5, 6, requires_grad=True) for _ in range(2)]
+        for f, leaf in zip((fast, resized), leaves, strict=True):
+            (f(leaf) ** 2).sum().backward()
+        torch.testing.assert_close(*(leaf.grad for leaf in leaves))
+
+
+def test_gradients_of_gradients_of_resizing() -> None:
+    def slope(x: torch.Tensor) -> torch.Tensor:
+        def total(x: torch.Tensor) -> torch.Tensor:
+            return (F.interpolate(x, scale_factor=2, mode="bilinear") ** 3).sum()
+
+        return torch.func.grad(total)(x)
+
+    x = torch.randn(1, 2, 4, 5, dtype=torch.float64)
+
+    torch.testing.assert_close(torch.compile(slope, backend="alpenglow")(x), slope(x))
+
+
+def test_pytorch_resizes_bytes_as_before_and_after() -> None:
+    kernels = dict(torch.ops.aten.upsample_bilinear2d.vec.py_kernels)
+    x = torch.randint(0, 256, (1, 3, 9, 7), dtype=torch.uint8)
+
+    def resized(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, size=(5, 13), mode="bilinear")
+
+    got = torch.compile(resized, backend="alpenglow")(x)
+
+    # PyTorch's decomposition rounds some bytes otherwise than its kernel.
+    torch.testing.assert_close(got, resized(x), rtol=0, atol=1)
+    assert torch.ops.aten.upsample_bilinear2d.vec.py_kernels == kernels
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])

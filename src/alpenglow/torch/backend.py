@@ -23,7 +23,7 @@ from alpenglow.base.words import counted
 from alpenglow.compiler.options import Options
 from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.refusals import listed
-from alpenglow.torch import attention
+from alpenglow.torch import attention, resize
 from alpenglow.torch.plan import Plan, plan
 from alpenglow.torch.runner import Runner
 from alpenglow.torch.writes import take_out
@@ -112,7 +112,8 @@ def backend(
         keep_inference_input_mutations=True,
         partition_fn=min_cut_rematerialization_partition,
     )
-    outcome: Callable[..., Any] = compile_graph(module, example_inputs)
+    with resize.whole(example_inputs):
+        outcome: Callable[..., Any] = compile_graph(module, example_inputs)
     return outcome
 
 

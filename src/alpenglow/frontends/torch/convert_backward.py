@@ -160,37 +160,83 @@ def grid_sampler_backward(
     return differentiated(s, y, grad_output, (input, grid), output_mask)
 
 
-def of_resizing(name: str, smooth: bool) -> None:
-    """Register the derivative of resizing over two axes, which is linear."""
+def resized_back(s: Site, name: str, dy: Value, sizes: Sequence[Dim], *arguments: Any) -> Made:
+    """Return the derivative of resizing a tensor with these sizes, which is linear."""
+    x = s.filled(0, dy.type.with_shape(sizes))
+    spatial = dy.type.shape[2:]
+    return differentiated(s, forward(s, dy, f"aten.{name}.default", x, spatial, *arguments), dy,
+                          [x], [True])  # fmt: skip
 
-    def convert(s: Site, dy: Value, sizes: Sequence[Dim], *arguments: Any) -> Made:
-        x = s.filled(0, dy.type.with_shape(sizes))
-        y = forward(s, dy, f"aten.{name}.default", x, dy.type.shape[-2:], *arguments)
-        return differentiated(s, y, dy, [x], [True])
 
-    if not smooth:
+def of_taken(name: str, n: int) -> None:
+    """Register the derivative of resizing n axes by taking elements."""
+    if n == 2:
 
         @on(f"aten.{name}_backward.default")
-        def plain(
+        def image(
             s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
             scales_h: float | None = None, scales_w: float | None = None,
         ) -> Made:  # fmt: skip
-            return convert(s, grad_output, input_size, scales_h, scales_w)
+            return resized_back(s, name, grad_output, input_size, scales_h, scales_w)
 
-        return
+    elif n == 1:
+
+        @on(f"aten.{name}_backward.default")
+        def line(
+            s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
+            scales: float | None = None,
+        ) -> Made:  # fmt: skip
+            return resized_back(s, name, grad_output, input_size, scales)
+
+    else:
+
+        @on(f"aten.{name}_backward.default")
+        def volume(
+            s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
+            scales_d: float | None = None, scales_h: float | None = None,
+            scales_w: float | None = None,
+        ) -> Made:  # fmt: skip
+            scales = scales_d, scales_h, scales_w
+            return resized_back(s, name, grad_output, input_size, *scales)
+
+
+def of_weighted(name: str) -> None:
+    """Register the derivative of resizing two axes by weighted sums."""
 
     @on(f"aten.{name}_backward.default")
-    def weighted(
+    def convert(
         s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
         align_corners: bool, scales_h: float | None = None, scales_w: float | None = None,
     ) -> Made:  # fmt: skip
-        return convert(s, grad_output, input_size, align_corners, scales_h, scales_w)
+        more = align_corners, scales_h, scales_w
+        return resized_back(s, name, grad_output, input_size, *more)
 
 
-of_resizing("upsample_nearest2d", smooth=False)
-of_resizing("_upsample_nearest_exact2d", smooth=False)
-of_resizing("_upsample_bilinear2d_aa", smooth=True)
-of_resizing("_upsample_lanczos2d_aa", smooth=True)
+for axes in (1, 2, 3):
+    of_taken(f"upsample_nearest{axes}d", axes)
+    of_taken(f"_upsample_nearest_exact{axes}d", axes)
+for name in ("upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa",
+             "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"):  # fmt: skip
+    of_weighted(name)
+
+
+@on("aten.upsample_linear1d_backward.default")
+def of_linear(
+    s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
+    align_corners: bool, scales: float | None = None,
+) -> Made:  # fmt: skip
+    more = align_corners, scales
+    return resized_back(s, "upsample_linear1d", grad_output, input_size, *more)
+
+
+@on("aten.upsample_trilinear3d_backward.default")
+def of_trilinear(
+    s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
+    align_corners: bool, scales_d: float | None = None, scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> Made:  # fmt: skip
+    more = align_corners, scales_d, scales_h, scales_w
+    return resized_back(s, "upsample_trilinear3d", grad_output, input_size, *more)
 
 
 # ── attention ──
