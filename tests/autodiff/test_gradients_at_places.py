@@ -369,3 +369,20 @@ def test_regions_move_means_and_not_the_largest_elements() -> None:
     gradients(g, y, [x])
     with pytest.raises(UnsupportedError, match="none by regions"):
         gradients(g, y, [rois])
+
+
+@pytest.mark.parametrize(("extent", "size"), [(6, 13), (13, 6), (40, 6)])
+def test_infinite_gradients_of_resizing_reach_what_was_read_alone(extent: int, size: int) -> None:
+    """Compiled, each element reads its addends from a table; what some lack is no NaN."""
+    g = Graph("infinite")
+    x, dy = g.input("x", f"f32[8,{extent}]"), g.input("dy", f"f32[8,{size}]")
+    y = g(Resize((8, size), mode="linear"), x)
+    g.output("dx", gradients(g, y, [x], [], dy)[0])
+    feeds = {"x": np.zeros((8, extent), np.float32), "dy": np.ones((8, size), np.float32)}
+    feeds["dy"][:, [0, -1]] = np.inf
+    expected = evaluate(g, feeds)["dx"]
+    dx = ag.compile(g).run(feeds)["dx"]
+
+    known = ~np.isnan(expected)  # the reference multiplies infinities by weights of 0
+    assert np.isinf(dx).any() and np.isfinite(dx).any() and not np.isnan(dx).any()
+    np.testing.assert_allclose(dx[known], expected[known], rtol=1e-6)
