@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from alpenglow.ir.target import Target
     from alpenglow.ir.truncate import truncate
     from alpenglow.ir.types import TensorType
+    from alpenglow.ops import functions
+    from alpenglow.ops.expression import Expression
     from alpenglow.passes.choices import Record
     from alpenglow.placement import PlacedModel, Placement, place, placed
     from alpenglow.quant import Profile, QuantOptions, quantize
@@ -38,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Bundle",
     "Executable",
+    "Expression",
     "Graph",
     "Host",
     "Link",
@@ -58,6 +61,7 @@ __all__ = [
     "custom_gradient",
     "errors",
     "export_onnx",
+    "functions",
     "gradients",
     "load",
     "open",
@@ -74,6 +78,7 @@ __all__ = [
 _LATER = {
     "Bundle": "alpenglow.bundles",
     "Executable": "alpenglow.runtime.executor",
+    "Expression": "alpenglow.ops.expression",
     "Graph": "alpenglow.ir.graph",
     "Host": "alpenglow.host.host",
     "Link": "alpenglow.host.worker",
@@ -108,6 +113,8 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name in ("ops", "train"):
         return import_module(f"alpenglow.{name}")
+    if name == "functions":
+        return import_module("alpenglow.ops.functions")
     if name not in _LATER:
         raise AttributeError(f"module 'alpenglow' has no attribute '{name}'")
     return getattr(import_module(_LATER[name]), name)
