@@ -54,6 +54,22 @@ def test_what_is_prepared_serves_every_example_with_such_attributes(cls: type[Ho
             assert repr(prepared[repr(op)](*values)) == repr(op.reference(*values))
 
 
+def forms(values: Any) -> list[Any]:
+    listed = values if isinstance(values, tuple) else (values,)
+    return [(v.dtype, v.shape) if isinstance(v, np.ndarray) else type(v) for v in listed]
+
+
+@pytest.mark.parametrize("cls", [c for c in HOSTS if c.forms_follow], ids=lambda c: c.name)
+def test_forms_that_follow_do_not_depend_on_elements(cls: type[Host]) -> None:
+    for op, *values in cls.examples():
+        others = [
+            np.full(v.shape, v.flat[0], v.dtype) if isinstance(v, np.ndarray) and v.size else v
+            for v in values
+        ]
+
+        assert forms(op.reference(*others)) == forms(op.reference(*values))
+
+
 @pytest.mark.parametrize("cls", HOSTS, ids=lambda c: c.name)
 def test_attributes_read_back_from_text(cls: type[Host]) -> None:
     for op, *_ in cls.examples():

@@ -228,6 +228,8 @@ class Host(Op, kind=True):
     """
 
     reference: ClassVar[Callable[..., Any]]
+    forms_follow: ClassVar[bool] = False
+    """True if element types and shapes of the operands decide those of the results."""
 
     def prepared(self) -> Callable[..., Any]:
         """Return `reference` for many calls: what the attributes alone decide is computed here."""

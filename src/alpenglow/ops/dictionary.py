@@ -31,6 +31,7 @@ class EncodeStrings(Host):
     compares strings in ONNX is given their ranks.
     """
 
+    forms_follow = True
     names: tuple[str, ...]
     readers: tuple[str, ...]
 
@@ -61,6 +62,8 @@ class DecodeStrings(Host):
 
     Behind what moves ranks in place of strings in ONNX this makes strings of them again.
     """
+
+    forms_follow = True
 
     def reference(self, dictionary: Dictionary, ranks: Array) -> Array:
         return text(map(dictionary.__getitem__, ranks.reshape(-1).tolist()), ranks.shape)

@@ -30,6 +30,7 @@ class MapLabels(Host):
     ONNX LabelEncoder.
     """
 
+    forms_follow = True
     keys: Labels
     values: Labels
     default: Label
@@ -81,6 +82,7 @@ class MapCategories(Host):
     What is not there becomes a default.  ONNX CategoryMapper, LabelEncoder in its first opset.
     """
 
+    forms_follow = True
     names: tuple[str, ...]
     numbers: tuple[int, ...]
     default_name: str = "_Unused"
@@ -106,6 +108,7 @@ class OneHotLabels(Host):
     What is in no category is 0 all along, or an error unless `zeros`.  ONNX OneHotEncoder.
     """
 
+    forms_follow = True
     categories: tuple[str, ...]
     zeros: bool = True
 

@@ -28,6 +28,7 @@ CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "uppe
 class StringConstant(Host):
     """A tensor of given strings.  ONNX Constant."""
 
+    forms_follow = True
     elements: tuple[str, ...]
     shape: tuple[int, ...]
 
@@ -43,6 +44,8 @@ class StringConstant(Host):
 
 class StringConcat(Host):
     """Each string of x with that of y behind it; shapes are broadcast.  ONNX StringConcat."""
+
+    forms_follow = True
 
     def reference(self, x: Array, y: Array) -> Array:
         a, b = common(self, strings(self, "x", x), strings(self, "y", y))
@@ -136,6 +139,7 @@ class RegexFullMatch(Host):
         yield cls(r"\d*"), text([])
 
 
+    forms_follow = True
 class ParseNumbers(Host):
     """The numbers that strings spell, as elements of type `dtype`.
 
@@ -157,6 +161,7 @@ class ParseNumbers(Host):
 
     def whole(self, x: Array) -> Array:
         """Return the integers that strings spell."""
+    forms_follow = True
         integers = [self.integer(s) for s in x.flat]
         wide = np.uint64 if self.dtype == "u64" else np.int64
         try:
@@ -211,6 +216,8 @@ class FormatNumbers(Host):
             yield cls(), np.array([[0, 1], [3, 7]]).astype(DTYPES[dtype])
         yield cls(), np.array([0.1, 314.15926, 1e-5, 1e10, -0.0, np.nan, np.inf, -np.inf], "f")
         yield cls(), text(["a"])
+    forms_follow = True
+
 
 
 class CastLike(Host):
@@ -230,6 +237,8 @@ class CastLike(Host):
 
 
 def spelled(x: np.generic) -> str:
+    forms_follow = True
+
     """Return how ONNX writes an element of a tensor of numbers."""
     number = x.item()
     if isinstance(number, bool | int):

@@ -160,7 +160,8 @@ class Stage:
         self.needs, actions = outline.then.needs, outline.then.actions
         self.handed_on = list(outline.handed_on.items())
         self.actions = [Applied.of(a) if isinstance(a, Apply) else a for a in actions]
-        self.acted = list(dict.fromkeys(n for a in actions for n in a.outputs if n))
+        free = [a for a in actions if not (isinstance(a, Apply) and a.op.forms_follow)]
+        self.acted = list(dict.fromkeys(n for a in free for n in a.outputs if n))
         self._matcher = Matcher(outline.inputs, outline.guards)
         elements = outline.elements.items()
         self._exact = {n: (a, a.dtype != object or not _open(a)) for n, a in elements}
