@@ -15,6 +15,8 @@ from alpenglow.base.errors import FeedError
 from alpenglow.ir.op import Host
 from alpenglow.ir.types import Array
 
+OBJECT = np.dtype(object)
+
 
 def described(value: object) -> str:
     """Return what a value is, for a message: ``float32[2,3]``, ``string[4]``, ``3 tensors``."""
@@ -50,10 +52,20 @@ def strings(op: Host, what: str, value: object) -> Array:
         return value.astype(object)
     if not isinstance(value, np.ndarray) or value.dtype != object:
         refuse(op, what, value, "a tensor of strings")
-    for kind in dict.fromkeys(map(type, value.ravel().tolist())):
-        if not issubclass(kind, str):
-            raise FeedError(f"{op.name}: {what} holds a {kind.__name__}, expected str")
+    items = value.ravel().tolist()
+    if not are_strings(items):
+        kind = next(type(x) for x in items if not isinstance(x, str))
+        raise FeedError(f"{op.name}: {what} holds a {kind.__name__}, expected str")
     return value
+
+
+def are_strings(items: list[Any]) -> bool:
+    """Return True if all items are str; `join` looks 4 times faster than a loop in Python."""
+    try:
+        "".join(items)
+    except TypeError:
+        return False
+    return True
 
 
 def sequence(op: Host, what: str, value: object) -> list[Any]:
@@ -123,7 +135,4 @@ def common(op: Host, *tensors: Array) -> tuple[Array, ...]:
 
 def text(elements: Iterable[str], shape: tuple[int, ...] | int = -1) -> Array:
     """Return a tensor of strings with these elements."""
-    listed = list(elements)
-    array = np.empty(len(listed), object)
-    array[:] = listed
-    return array.reshape(shape)
+    return np.array(list(elements), object).reshape(shape)

@@ -15,7 +15,7 @@ from alpenglow.base.errors import FeedError
 from alpenglow.ir.dims import known
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.demand import mapping, refuse, strings, tensor, text
+from alpenglow.ops.demand import OBJECT, mapping, refuse, strings, tensor, text
 from alpenglow.ops.strings import spelled
 
 Label = str | int | float
@@ -45,26 +45,26 @@ class MapLabels(Host):
         table: dict[Any, Any] = {
             key(k): written(v) for k, v in zip(self.keys, self.values, strict=True)
         }
-        find, default = table.get, written(self.default)
+        look_up, find, default = table.__getitem__, table.get, written(self.default)
         dtype = None if self.dtype == "string" else DTYPES[self.dtype]
 
         def mapped(x: Array) -> Array:
             if not textual:
                 x = numbers(self, x)
-            elif tensor(self, "x", x).dtype.kind != "O":
+            elif type(x) is not np.ndarray or x.dtype is not OBJECT:
                 x = strings(self, "x", x)
             items: list[Any] = x.ravel().tolist()
-            if x.dtype.kind not in "biuO":  # there may be a NaN
+            if not textual and x.dtype.kind not in "biu":  # there may be a NaN
                 items = list(map(key, items))
             try:
-                values = list(map(table.__getitem__, items))
+                values = list(map(look_up, items))
             except (KeyError, TypeError):  # a key is missing, or an element is no label at all
                 if textual:
                     strings(self, "x", x)
                 values = [find(item, default) for item in items]
             if dtype is None:
                 return text(values, x.shape)
-            return np.array(values, dtype).reshape(x.shape)
+            return np.fromiter(values, dtype, len(values)).reshape(x.shape)
 
         return mapped
 

@@ -22,7 +22,7 @@ NUMBER = re.compile(
     r"\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE
 )
 
-CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "upper": str.upper}
+CASES: dict[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper}
 
 
 class StringConstant(Host):
@@ -102,13 +102,27 @@ class StringNormalizer(Host):
     stopwords: tuple[str, ...] = ()
 
     def reference(self, x: Array) -> Array:
-        x = strings(self, "x", x)
-        if x.ndim != 1 and (x.ndim != 2 or x.shape[0] != 1):
-            refuse(self, "x", x, "string[N] or string[1,N]")
-        seen = CASES["none"] if self.sensitive else CASES["lower"]
-        stop = set(map(seen, self.stopwords))
-        kept = [CASES[self.case](s) for s in x.flat if seen(s) not in stop] or [""]
-        return text(kept, (*x.shape[:-1], len(kept)))
+        return self.prepared()(x)
+
+    def prepared(self) -> Callable[[Array], Array]:
+        change = CASES.get(self.case)
+        stop = set(self.stopwords if self.sensitive else map(str.lower, self.stopwords))
+
+        def normalized(x: Array) -> Array:
+            x = strings(self, "x", x)
+            if x.ndim != 1 and (x.ndim != 2 or x.shape[0] != 1):
+                refuse(self, "x", x, "string[N] or string[1,N]")
+            kept: list[str] = x.ravel().tolist()
+            if stop:
+                seen = kept if self.sensitive else list(map(str.lower, kept))
+                if not stop.isdisjoint(seen):
+                    kept = [s for s, word in zip(kept, seen, strict=True) if word not in stop]
+            if change is not None:
+                kept = list(map(change, kept))
+            kept = kept or [""]
+            return text(kept, (*x.shape[:-1], len(kept)))
+
+        return normalized
 
     @classmethod
     def examples(cls) -> Examples:
@@ -125,6 +139,7 @@ class RegexFullMatch(Host):
     ONNX RegexFullMatch.
     """
 
+    forms_follow = True
     pattern: str
 
     def reference(self, x: Array) -> Array:
@@ -139,7 +154,6 @@ class RegexFullMatch(Host):
         yield cls(r"\d*"), text([])
 
 
-    forms_follow = True
 class ParseNumbers(Host):
     """The numbers that strings spell, as elements of type `dtype`.
 
@@ -147,6 +161,7 @@ class ParseNumbers(Host):
     is cut off; for bool a number stands for whether it is not zero.  ONNX Cast from strings.
     """
 
+    forms_follow = True
     dtype: str
 
     def reference(self, x: Array) -> Array:
@@ -161,7 +176,6 @@ class ParseNumbers(Host):
 
     def whole(self, x: Array) -> Array:
         """Return the integers that strings spell."""
-    forms_follow = True
         integers = [self.integer(s) for s in x.flat]
         wide = np.uint64 if self.dtype == "u64" else np.int64
         try:
@@ -202,6 +216,8 @@ class FormatNumbers(Host):
     ONNX Cast to strings.
     """
 
+    forms_follow = True
+
     def reference(self, x: Array) -> Array:
         x = tensor(self, "x", x)
         if x.dtype.kind in "OU":
@@ -216,12 +232,12 @@ class FormatNumbers(Host):
             yield cls(), np.array([[0, 1], [3, 7]]).astype(DTYPES[dtype])
         yield cls(), np.array([0.1, 314.15926, 1e-5, 1e10, -0.0, np.nan, np.inf, -np.inf], "f")
         yield cls(), text(["a"])
-    forms_follow = True
-
 
 
 class CastLike(Host):
     """x with elements of the type of `like`, where one of them holds strings.  ONNX CastLike."""
+
+    forms_follow = True
 
     def reference(self, x: Array, like: Array) -> Array:
         if tensor(self, "like", like).dtype.kind in "OU":
@@ -237,8 +253,6 @@ class CastLike(Host):
 
 
 def spelled(x: np.generic) -> str:
-    forms_follow = True
-
     """Return how ONNX writes an element of a tensor of numbers."""
     number = x.item()
     if isinstance(number, bool | int):

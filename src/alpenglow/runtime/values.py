@@ -13,6 +13,7 @@ import numpy as np
 from alpenglow.base.errors import FeedError
 from alpenglow.ir.staged import Kind
 from alpenglow.ir.types import DTYPES, Array, TensorType
+from alpenglow.ops.demand import OBJECT, are_strings
 from alpenglow.runtime.feeds import as_array, check_unmasked
 
 
@@ -40,17 +41,17 @@ def value_of(name: str, value: Any, kind: Kind | None) -> Any:
 
 def tensor(name: str, value: Any, kind: Kind) -> Array:
     """Return an array of the element type, and of the shape as far as it is said."""
-    if isinstance(value, dict) or value is None:
-        raise FeedError(f"input '{name}' is {said(value)}, expected {kind}")
     if kind.dtype == "string":
         array = _strings(name, value, kind)
     else:
+        if isinstance(value, dict) or value is None:
+            raise FeedError(f"input '{name}' is {said(value)}, expected {kind}")
         dtype = DTYPES[kind.dtype]
         array = as_array(name, value, TensorType(kind.dtype, ()))
         if array.dtype.newbyteorder("=") != dtype:
             raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({kind})")
         array = np.require(array, dtype, ("C", "A"))
-    if kind.shape is not None and not _fits(array.shape, kind.shape):
+    if kind.shape not in (None, array.shape) and not _fits(array.shape, kind.shape):
         raise FeedError(f"input '{name}' has shape {array.shape}, expected {kind}")
     return array
 
@@ -66,14 +67,13 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
 
 def _strings(name: str, value: Any, kind: Kind) -> Array:
     array = np.asarray(value)
-    if array.dtype.kind == "O":
-        kinds = set(map(type, array.ravel().tolist()))
-        fit = kinds == {str} or all(issubclass(k, str | bytes) for k in kinds)
-    else:
-        fit = array.dtype.kind in "US" or not array.size
-    if not fit:
-        raise FeedError(f"input '{name}' is {array.dtype}, expected {kind}")
-    return array.astype(object)
+    if array.dtype is OBJECT:
+        items = array.ravel().tolist()
+        if are_strings(items) or all(isinstance(x, str | bytes) for x in items):
+            return array.copy()
+    elif array.dtype.kind in "US" or not array.size:
+        return array.astype(object)
+    raise FeedError(f"input '{name}' is {array.dtype}, expected {kind}")
 
 
 def plain(value: Any) -> Any:
