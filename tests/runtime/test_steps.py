@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 import alpenglow as ag
 from alpenglow.runtime import runner
+from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.staged import StagedExecutable
 from alpenglow.runtime.stages import Matcher, Stage
 from staged_cases import CASES, I64, Case, info, model, node, numbers
@@ -51,6 +52,30 @@ def test_a_run_like_an_earlier_one_decides_nothing(
             np.testing.assert_array_equal(got, want)
 
     assert decided == []
+
+
+def test_parts_of_a_run_like_an_earlier_one_are_prepared_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exe, x = summing(), numbers(3, 3)
+    for axis in (0, 1, 0, 1, 0, 1):  # the first calls may be long
+        along(exe, x, axis)
+    monkeypatch.setattr(InProcess, "execute", lambda *_: pytest.fail("the call is not short"))
+    for axis in (0, 1):
+        np.testing.assert_allclose(along(exe, x, axis), -x.sum(axis), 1e-5)
+
+
+def test_prepared_calls_take_arrays_that_are_not_dense() -> None:
+    nodes = [
+        node("SplitToSequence", ["x", "sizes"], ["parts"], axis=1),
+        node("SequenceAt", ["parts", "one"], ["second"]),
+        node("Neg", ["second"], ["y"]),
+    ]
+    constants = {"one": np.array(1), "sizes": np.array([2, 3])}
+    exe = compiled(model(nodes, [info("x", ["N", 5])], ["y"], constants))
+    for _ in range(4):
+        x = numbers(6, 5)
+        np.testing.assert_array_equal(exe(x), -x[:, 2:])
 
 
 def test_elements_that_were_measured_tell_steps_apart() -> None:

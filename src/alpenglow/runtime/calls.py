@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from queue import SimpleQueue
 
 from alpenglow.base.errors import AlpenglowError, CancelledError, OptionError, TimeLimitError
@@ -92,38 +91,15 @@ class Call:
             raise _error(self._reason)
 
     def begin(self, part: StopWord) -> None:
-        """Say which part runs now; none does if the call is to end."""
-        self.check()
+        """Set the part that runs now; raise as `check` if the call is to end."""
         part.deadline = self.deadline
         self._part = part
-        self.check()  # whoever did not see the part has said so here
+        if self._reason or self.deadline is not None:  # set before `stop` could see the part
+            self.check()
 
     def end(self) -> None:
         """Say that the part has ended."""
         self._part = None
-
-
-_current: ContextVar[Call | None] = ContextVar("call", default=None)
-
-
-def current() -> Call | None:
-    """Return the call of several parts that the caller is in, if any."""
-    return _current.get()
-
-
-class calling:
-    """Makes `call` the current one for a block."""
-
-    __slots__ = ("_call", "_token")
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._call)
-
-    def __exit__(self, *error: object) -> None:
-        _current.reset(self._token)
 
 
 @contextmanager

@@ -50,6 +50,8 @@ def given(
 
 def named(feeds: Mapping[str, Any], inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the feeds; raise FeedError unless they are for the inputs, by name."""
+    if type(feeds) is dict and feeds.keys() == inputs.keys():
+        return feeds
     if not isinstance(feeds, Mapping):
         raise FeedError(
             f"feeds are a {type(feeds).__name__}, expected a dict from the names of inputs to "

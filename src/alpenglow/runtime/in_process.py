@@ -14,7 +14,7 @@ from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.registry import device_for
-from alpenglow.runtime import calls, feeds, short, timing
+from alpenglow.runtime import feeds, short, timing
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.device_array import DeviceArray
 from alpenglow.runtime.device_layout import DeviceLayout
@@ -57,25 +57,19 @@ class InProcess(Executable):
         None where the model is imported anew for them.
         """
 
-    def execute(self, env: dict[str, Any], place: Place) -> Layout:
-        """Run on arrays of the right types by name, and add those of the outputs to them.
+    def prepared(self, values: Mapping[str, int]) -> short.Prepared:
+        """Return what runs short calls for these values of all symbols; compile if need be."""
+        return short.Prepared(self.place(values), self.threads)
 
-        Returns the layout whose code ran.
-        """
+    def execute(self, env: dict[str, Any], place: Place, call: Call) -> None:
+        """Run on arrays of the right types by name, and add those of the outputs to them."""
         layout, bound = place
-        call, program = calls.current(), layout.artifact.program
-        if layout.is_plain and not bound.is_long:
-            arrays = [env[n] for n in program.inputs]
-            plain = short.run(place, arrays, self.threads, self._running, call)
-            if plain is not None:
-                env.update(zip(layout.results, plain, strict=True))
-                return layout
+        program = layout.artifact.program
         inputs = {name: dense(env[name]) for name in self.inputs} | self._arrays.drawn()
         fresh = [np.empty(shape, dtype) for dtype, shape, _ in bound.outputs]
         results = dict(zip(program.outputs, fresh, strict=True))
         run_code(place, inputs, results, self.threads, self._running, call)
         env.update(zip(layout.results, fresh, strict=True))
-        return layout
 
     def _run(
         self,

@@ -16,6 +16,7 @@ from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, Unsuppo
 from alpenglow.ir.staged import Loop, Scan, StagedModel
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.sequence import SequenceAt, SequenceInsert
+from alpenglow.runtime.calls import Call
 from alpenglow.runtime.row import Ran
 from alpenglow.runtime.stages import Env
 from alpenglow.runtime.turns import Roles
@@ -40,13 +41,13 @@ class Body(Protocol):
         """What its inputs and results are to the loop."""
         ...
 
-    def run(self, inputs: Mapping[str, Any]) -> Env:
+    def run(self, inputs: Mapping[str, Any], call: Call) -> Env:
         """Run one turn; return the outputs by name."""
         ...
 
     def run_row(
         self, inputs: Mapping[str, Any], sliced: Callable[[], list[Array]], first: int, most: int,
-        chunk: int,
+        chunk: int, call: Call,
     ) -> Ran | None:  # fmt: skip
         """Run at most so many turns, fewer (`chunk`) where one may end the loop; None: cannot."""
         ...
@@ -82,14 +83,14 @@ def roles_of(action: Loop | Scan) -> Roles:
             )
 
 
-def loop(action: Loop, body: Body, env: Env) -> tuple[Any, ...]:
+def loop(action: Loop, body: Body, env: Env, call: Call) -> tuple[Any, ...]:
     """Return the results of a Loop."""
     most = int(_single(env[action.trips], "how often")) if action.trips else None
     going = bool(_single(env[action.condition], "whether")) if action.condition else True
     carried = [env[n] if n else None for n in action.carried]
     picked = [_Picks(env[n], said) for n, said in action.picked]
     course = _Course(body, {n: env[n] for n in action.captured}, carried, picked)
-    course.run(most, going)
+    course.run(most, going, call)
     stacked = len(course.collected) - len(action.appended)
     joined = [_joined(env[n], parts, said) for (n, said), parts
               in zip(action.appended, course.collected[stacked:], strict=True)]  # fmt: skip
@@ -98,12 +99,12 @@ def loop(action: Loop, body: Body, env: Env) -> tuple[Any, ...]:
     return (*course.carried, *map(_stacked, course.collected[:stacked]), *joined)
 
 
-def scan(action: Scan, body: Body, env: Env) -> tuple[Any, ...]:
+def scan(action: Scan, body: Body, env: Env, call: Call) -> tuple[Any, ...]:
     """Return the results of a Scan."""
     states = [env[n] for n in action.states]
     scanned = [np.asarray(env[n]) for n in action.scanned]
     if not action.batched:
-        return _scan(action, body, env, states, scanned)
+        return _scan(action, body, env, states, scanned, call)
     # Before opset 9 there are several sequences, some shorter than others.
     count = scanned[0].shape[0]
     longest = scanned[0].shape[1]
@@ -111,7 +112,7 @@ def scan(action: Scan, body: Body, env: Env) -> tuple[Any, ...]:
     rows = []
     for b in range(count):
         cut = [x[b, : lengths[b]] for x in scanned]
-        rows.append(_scan(action, body, env, [s[b] for s in states], cut))
+        rows.append(_scan(action, body, env, [s[b] for s in states], cut, call))
     results = []
     for k, parts in enumerate(zip(*rows, strict=True)):
         if k >= len(states):
@@ -121,7 +122,7 @@ def scan(action: Scan, body: Body, env: Env) -> tuple[Any, ...]:
 
 
 def _scan(
-    action: Scan, body: Body, env: Env, states: list[Any], scanned: list[Array]
+    action: Scan, body: Body, env: Env, states: list[Any], scanned: list[Array], call: Call
 ) -> tuple[Any, ...]:
     axes, reverse = action.axes[: len(scanned)], action.reverse[: len(scanned)]
     lengths = {x.shape[_axis(a, x.ndim)] for x, a in zip(scanned, axes, strict=True)}
@@ -132,7 +133,7 @@ def _scan(
              for x, a, r in zip(scanned, axes, reverse, strict=True)]  # fmt: skip
     slices = list(map(_Slices, moved))
     course = _Course(body, {n: env[n] for n in action.captured}, states, slices)
-    course.run(length, True)
+    course.run(length, True, call)
     axes, reverse = action.axes[len(scanned) :], action.reverse[len(scanned) :]
     if not length:
         like = [np.zeros(x.shape[1:], x.dtype) for x in moved]
@@ -203,7 +204,7 @@ class _Course:
         self.carried = carried
         self.collected: list[list[Array]] = [[] for _ in roles.collected]
 
-    def run(self, most: int | None, going: bool) -> None:
+    def run(self, most: int | None, going: bool, call: Call) -> None:
         """Run turns until one ends the loop, or there were `most`."""
         ask, pause = 0, 1  # when to ask next for turns in a row, and how long to wait after a no
         chunk = FIRST_CHUNK
@@ -211,17 +212,19 @@ class _Course:
             left = LARGEST_CHUNK if most is None else most - self.turns
             inputs = self._inputs([s.at(self.turns) for s in self._sources])
             if left > 1 and self.turns >= ask:
-                ran = self._body.run_row(inputs, self._slices, self.turns, left, min(left, chunk))
+                ran = self._body.run_row(
+                    inputs, self._slices, self.turns, left, min(left, chunk), call
+                )
                 if ran is not None:
                     self._add(ran)
                     going, pause, chunk = ran.going, 1, min(4 * chunk, LARGEST_CHUNK)
                     continue
                 ask, pause = self.turns + pause, 2 * pause
-            going = self._turn(inputs)
+            going = self._turn(inputs, call)
 
-    def _turn(self, inputs: Env) -> bool:
+    def _turn(self, inputs: Env, call: Call) -> bool:
         """Run one turn; return whether it asks for more."""
-        outputs = self._body.run(inputs)
+        outputs = self._body.run(inputs, call)
         values = list(outputs.values())
         going = bool(_single(values.pop(0), "whether")) if self._roles.goes_on else True
         self.carried = values[: len(self.carried)]

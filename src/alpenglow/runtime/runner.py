@@ -28,7 +28,8 @@ from alpenglow.ir.staged import Action, Apply, Known, Loop, Part, Scan, StagedMo
 from alpenglow.ir.staged_text import Continuation
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact
-from alpenglow.runtime import calls, feeds, loops
+from alpenglow.runtime import feeds, loops
+from alpenglow.runtime.calls import Call
 from alpenglow.runtime.counters import counters_of, symbols_of
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.installed import Installed
@@ -77,22 +78,27 @@ class Runner:
         if isinstance(model, KeptModel):
             self._revive(model)
 
-    def run(self, inputs: Mapping[str, Any]) -> Env:
+    def run(self, inputs: Mapping[str, Any], call: Call) -> Env:
         """Return the outputs by name for values of the inputs by name."""
         env = {**self.model.constants, **inputs}
         step = self._start(inputs, env, imports=True)
         assert step is not None, "a stage was imported where there was none"
         records: list[Record | Layout] = []
-        self._enter(step, env, records)
+        self._enter(step, env, records, call)
         while step.stage.rest is not None:
             step = self._next(step, env)
-            self._enter(step, env, records)
+            self._enter(step, env, records, call)
         self.last = records
-        return {name: self._output(env, name) for name in self.model.outputs}
+        try:
+            return {name: env[name] for name in self.model.outputs}
+        except KeyError as error:
+            raise UnsupportedError(
+                f"output '{error.args[0]}' was not made", file=self.model.file
+            ) from None
 
     def run_row(
         self, inputs: Mapping[str, Any], sliced: Callable[[], list[Array]], first: int, most: int,
-        chunk: int,
+        chunk: int, call: Call,
     ) -> Ran | None:  # fmt: skip
         """Run turns of a loop in a row (see `runtime.turns`); None where they cannot be."""
         env = {**self.model.constants, **inputs}
@@ -107,7 +113,7 @@ class Runner:
         limit = min([chunk if turns.may_stop else most, *map(len, slices)])
         if limit < 2:
             return None
-        ran = turns.run(env, start.values, slices, first, limit, threads)
+        ran = turns.run(env, start.values, slices, first, limit, threads, call)
         if ran is not None:
             self.last = [turns.layout]
         return ran
@@ -192,11 +198,6 @@ class Runner:
         for name in self._counters:
             state.measure(name)
         return types
-
-    def _output(self, env: Env, name: str) -> Any:
-        if name not in env:
-            raise UnsupportedError(f"output '{name}' was not made", file=self.model.file)
-        return env[name]
 
     def _stage(self, stages: list[Stage], rest: Any, state: State) -> Stage:
         """Return the stage that goes on from here; import and compile one if there is none."""
@@ -325,14 +326,19 @@ class Runner:
             return {}
         return aliases
 
-    def _enter(self, step: Step, env: Env, records: list[Record | Layout]) -> None:
+    def _enter(
+        self, step: Step, env: Env, records: list[Record | Layout], call: Call
+    ) -> None:
         """Run the part and the actions of a stage."""
-        if (call := calls.current()) is not None:
-            call.check()
         stage = step.stage
-        if stage.run is not None:
-            step.place = step.place or stage.run.place(step.values)
-            records.append(stage.run.execute(env, step.place))
+        if stage.run is None:
+            call.check()
+        else:
+            if step.code is None:
+                step.code = stage.run.prepared(step.values)
+            records.append(step.code.layout)
+            if not step.code.run(env, call):
+                stage.run.execute(env, step.code.place, call)
         for name, source in stage.handed_on:
             env[name] = env[source]
         for action in stage.actions:
@@ -340,16 +346,18 @@ class Runner:
                 if isinstance(action, Applied):
                     records += action.act(env)
                 else:
-                    records += self._loop(action, env)
+                    records += self._loop(action, env, call)
             except AlpenglowError as error:
                 raise error.located(node=action.label, file=self.model.file) from None
 
-    def _loop(self, action: Loop | Scan, env: Env) -> Sequence[Record | Layout]:
+    def _loop(
+        self, action: Loop | Scan, env: Env, call: Call
+    ) -> Sequence[Record | Layout]:
         match action:
             case Loop():
-                results = loops.loop(action, self._body(action), env)
+                results = loops.loop(action, self._body(action), env, call)
             case Scan():
-                results = loops.scan(action, self._body(action), env)
+                results = loops.scan(action, self._body(action), env, call)
         env.update({n: r for n, r in zip(action.outputs, results, strict=True) if n})
         return self._body(action).last
 

@@ -82,7 +82,7 @@ def run(
     try:
         if call is not None:
             call.begin(stop)
-        args = context.args
+        words = context.words
         for array, (dtype, shape, slots) in zip(arrays, inputs, strict=True):
             if (
                 type(array) is not np.ndarray
@@ -94,13 +94,13 @@ def run(
                 return None
             address = address_of(array)
             for slot, offset in slots:
-                args[slot] = address + offset
+                words[slot] = address + offset
         results = []
         for dtype, shape, slots in outputs:
             array = np.empty(shape, dtype)
             address = address_of(array)
             for slot, offset in slots:
-                args[slot] = address + offset
+                words[slot] = address + offset
             results.append(array)
         if layout.remembers and held is not None:
             _walk_with(held, place, context, threads)
@@ -113,6 +113,53 @@ def run(
             running.discard(stop)
         layout.give_back(bound, context)
     return results
+
+
+class Prepared:
+    """A short call of a part of a model, on values by name: made once, and run often.
+
+    The values have the types and shapes of the place.
+    """
+
+    __slots__ = ("_inputs", "_outputs", "_threads", "layout", "place")
+
+    def __init__(self, place: Place, threads: int | None) -> None:
+        self.place = place
+        self.layout, bound = place
+        self._threads = threads
+        sources = zip(self.layout.artifact.program.inputs, bound.inputs, strict=True)
+        self._inputs = [(name, slots) for name, (_, _, slots) in sources if slots]
+        self._outputs = list(zip(self.layout.results, bound.outputs, strict=True))
+
+    def run(self, env: dict[str, Any], call: Call) -> bool:
+        """Run as a part of `call`, and add the outputs to the values; False: no short call."""
+        layout, bound = self.place
+        if bound.is_long or call.deadline is not None or not layout.is_plain:
+            return False
+        context = layout.take(bound)
+        try:
+            call.begin(context.stop)
+            words = context.words
+            for name, slots in self._inputs:
+                array = env[name]
+                flags = array.flags
+                if not (flags.c_contiguous and flags.aligned):
+                    return False
+                address = address_of(array)
+                for slot, offset in slots:
+                    words[slot] = address + offset
+            results = {}
+            for name, (dtype, shape, slots) in self._outputs:
+                array = results[name] = np.empty(shape, dtype)
+                address = address_of(array)
+                for slot, offset in slots:
+                    words[slot] = address + offset
+            _walk(self.place, context, self._threads)
+        finally:
+            call.end()
+            layout.give_back(bound, context)
+        env |= results
+        return True
 
 
 def run_at(
@@ -134,16 +181,16 @@ def run_at(
     if layout.symbols:
         running.add(stop)
     try:
-        args = context.args
+        words = context.words
         for address, (_, _, slots) in zip(inputs, bound.inputs, strict=True):
             for slot, offset in slots:
-                args[slot] = address + offset
+                words[slot] = address + offset
         for address, (_, _, slots) in zip(outputs, bound.outputs, strict=True):
             for slot, offset in slots:
-                args[slot] = address + offset
+                words[slot] = address + offset
         for name, address in variables.items():
             for slot, offset in bound.slots[name]:
-                args[slot] = address + offset
+                words[slot] = address + offset
         _walk(place, context, threads)
     finally:
         if layout.symbols:

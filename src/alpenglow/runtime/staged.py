@@ -6,7 +6,8 @@ A run goes through *stages*: a part of the model, compiled, and the actions that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -56,6 +57,12 @@ class StagedExecutable(Executable):
             cast("dict[str, TensorType]", model.outputs),
         )  # fmt: skip
         self._kinds = model.kinds
+        self._fit: dict[str, Callable[[Any], Any]] = {
+            n: partial(value_of, n, kind=model.kinds.get(n))
+            if t is None
+            else partial(feeds.fitting, n, t=t, dtype=t.numpy, shape=None)
+            for n, t in model.inputs.items()
+        }
         self._settings = settings
         self._runner = Runner(model, compile_, threads)
         constants = (v for v in model.constants.values() if isinstance(v, np.ndarray))
@@ -95,17 +102,11 @@ class StagedExecutable(Executable):
     ) -> dict[str, Any]:
         call = call or Call(None)
         named = feeds.named(arrays, self.inputs)
-        inputs = {
-            n: value_of(n, named[n], self._kinds.get(n))
-            if t is None
-            else feeds.fitting(n, named[n], t, t.numpy, None)
-            for n, t in self.inputs.items()
-        }
+        inputs = {name: fit(named[name]) for name, fit in self._fit.items()}
         self._running.add(call)
         try:
             self._check_files()
-            with calls.calling(call):
-                results = self._runner.run(inputs)
+            results = self._runner.run(inputs, call)
             self._check_files()
         except (TypeRuleError, feeds.Unfit) as error:
             raise feeds.unfit(error, inputs) from error.__cause__ or error

@@ -139,7 +139,7 @@ class Applied:
 
     def act(self, env: Env) -> Sequence[Record]:
         """Add the results to the values; return what ran."""
-        results = self.apply(*[env[n] if n else None for n in self.inputs])
+        results = self.apply(*map(env.get, self.inputs))  # "" is no value, and gets None
         if isinstance(results, tuple):
             env.update({n: r for n, r in zip(self.outputs, results, strict=False) if n})
         elif self.outputs and self.outputs[0]:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.runtime.layout import Place
+from alpenglow.ops.demand import OBJECT
+from alpenglow.runtime.short import Prepared
 from alpenglow.runtime.stages import Env, Stage, State
 
 MOST_STEPS = 1024
@@ -31,7 +32,7 @@ class Step:
     """A stage of a run with what is known there but the arrays: see `State`.
 
     `declared` are the types of inputs that hold, of those that the model declares, in a first step.
-    `following` are the steps after this one, by their keys; `place` is where the part runs.
+    `following` are the steps after this one, by their keys; `code` runs the part.
     """
 
     stage: Stage
@@ -39,7 +40,7 @@ class Step:
     types: dict[str, TensorType]
     elements: dict[str, Array]
     declared: Mapping[str, TensorType] = field(default_factory=dict)
-    place: Place | None = None
+    code: Prepared | None = None
     following: dict[Key, Step] = field(default_factory=dict)
 
     @staticmethod
@@ -58,26 +59,25 @@ class Step:
 
     def key(self, env: Env) -> Key | None:
         """Return what decides, of the values made here, how the run goes on; None: it is long."""
-        facts: list[Hashable] = forms([env.get(name) for name in self.stage.acted])
+        facts = forms(map(env.get, self.stage.acted))
         for name in self.stage.needs:
             array = env[name]
             if not isinstance(array, np.ndarray) or array.dtype is OBJECT:
                 return None
             if array.nbytes > MOST_NBYTES:
                 return None
-            facts += (array.dtype, array.shape, array.tobytes())
+            facts.append(array.tobytes())  # its type and shape follow from earlier facts
         return tuple(facts)
 
 
 def signature(inputs: Mapping[str, Any], counters: Iterable[str] = ()) -> Key:
     """Return all that decides how a run on these inputs begins, of which it reads some counters."""
-    elements = (np.asarray(inputs[n]).tobytes() for n in counters)
-    return (*forms(inputs.values()), *elements)
+    key = forms(inputs.values())
+    if counters:
+        key += [np.asarray(inputs[n]).tobytes() for n in counters]
+    return tuple(key)
 
 
 def forms(values: Iterable[Any]) -> list[Hashable]:
     """Return element types and shapes; a part is told no more of a value that is no array."""
     return [(v.dtype, v.shape) if isinstance(v, np.ndarray) else None for v in values]
-
-
-OBJECT = np.dtype(object)

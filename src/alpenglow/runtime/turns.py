@@ -25,6 +25,7 @@ from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.copy import Copy
 from alpenglow.program import Instr, Program, Region
 from alpenglow.runtime import calls
+from alpenglow.runtime.calls import Call
 from alpenglow.runtime.layout import Layout, compiled
 from alpenglow.runtime.row import Form, Ran, Row
 
@@ -130,7 +131,7 @@ class Turns:
 
     def run(
         self, env: Mapping[str, Any], values: Mapping[str, int], sliced: Sequence[Array],
-        first: int, most: int, threads: int,
+        first: int, most: int, threads: int, call: Call,
     ) -> Ran | None:  # fmt: skip
         """Run at most so many turns; the first has number `first`, and is known to be right.
 
@@ -147,7 +148,7 @@ class Turns:
         context = row.take()
         held = context.begin(env, sliced, stacks, first)
         self.layout.check_files()
-        with calls.part(context.stop, calls.current()):
+        with calls.part(context.stop, call):
             done = context.walk(turns, threads)
         self.layout.check_files()
         last = [n + (done - 1) * step for n, step in zip(numbers, row.steps, strict=True)]

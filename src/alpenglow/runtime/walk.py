@@ -66,7 +66,7 @@ def walk(
     for name, array in (*inputs.items(), *results.items()):
         address = address_of(array)
         for slot, offset in bound.slots[name]:
-            c.args[slot] = address + offset
+            c.words[slot] = address + offset
         if c.memory is not None:
             c.memory.bytes[name] = bytes_of(array)
     try:
