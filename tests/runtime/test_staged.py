@@ -116,7 +116,7 @@ def test_the_report_names_parts_and_what_the_host_did() -> None:
     report = exe.report()
 
     hosts = [r.host for r in report if r.host]
-    assert hosts[:3] == ["split_to_sequence", "sequence_empty", "sequence_length"]
+    assert hosts[:3] == ["split_to_sequence", "sequence_length", "sequence_empty"]
     assert "ConcatFromSequence 'joined'" in [r.what for r in report]
     assert sum(r.compiled for r in report) >= 3
     assert not any(r.interpreted for r in report)

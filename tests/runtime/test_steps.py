@@ -110,6 +110,25 @@ def test_extents_of_strings_tell_steps_apart() -> None:
         assert exe(np.array(list(word), object)).tolist() == squares
 
 
+def test_host_operators_that_read_each_other_are_one_step() -> None:
+    nodes = [
+        node("StringNormalizer", ["s"], ["low"], case_change_action="LOWER"),
+        node("StringNormalizer", ["low"], ["kept"], stopwords=["x"]),
+        node("LabelEncoder", ["kept"], ["n"], domain="ai.onnx.ml", keys_strings=["a", "b"],
+             values_int64s=[1, 2], default_int64=-1),
+        node("Mul", ["n", "n"], ["y"]),
+    ]  # fmt: skip
+    made = model(nodes, [info("s", ["N"], TensorProto.STRING)], [info("y", ["N"], I64)])
+    made.opset_import.add(domain="ai.onnx.ml", version=2)
+    exe = compiled(made)
+    for word, squares in (("AxB", [1, 4]), ("aXxx", [1]), ("bab", [4, 1, 4]), ("aXbA", [1, 4, 1])):
+        assert exe(np.array(list(word), object)).tolist() == squares
+
+    (first,) = exe._runner._first
+    actions = first.outline.then.actions
+    assert [action.outputs for action in actions] == [("low",), ("kept",), ("n",)]
+
+
 def test_more_steps_than_are_kept_give_right_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "MOST_STEPS", 5)
     exe = summing()

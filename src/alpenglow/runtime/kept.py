@@ -130,9 +130,13 @@ def bodies(actions: Sequence[Action]) -> list[StagedModel]:
 
 
 def touched(actions: Sequence[Action], outputs: Mapping[str, TensorType]) -> list[str]:
-    """Return the names that actions read and a part before them does not make."""
-    names = dict.fromkeys(n for action in actions for n in operands(action) if n)
-    return [n for n in names if n not in outputs]
+    """Return the names that actions read and neither a part nor an action before them makes."""
+    names: dict[str, None] = {}
+    made = {"", *outputs}
+    for action in actions:
+        names |= dict.fromkeys(n for n in operands(action) if n not in made)
+        made.update(action.outputs)
+    return list(names)
 
 
 def operands(action: Action) -> tuple[str, ...]:

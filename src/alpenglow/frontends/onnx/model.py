@@ -37,6 +37,7 @@ from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import opset_of
 from alpenglow.frontends.onnx.hosted import find_hosted
 from alpenglow.frontends.onnx.importer import (
+    LOOPS,
     Importer,
     check_supported,
     host_site,
@@ -241,13 +242,22 @@ class OnnxModel(StagedModel):
         importer.run(rest)
         importer.later = without_unread(importer.later, self.outputs)
         pending = {o for node in importer.later for o in node.output if o}
+        applied: set[str] = set()  # what actions make that come before
         encoding = ranked.encoding()
         actions: list[Action] = [] if encoding is None else [encoding]
         later: list[onnx.NodeProto] = []
         for node in importer.later:
-            ready = all(n in importer.values or n in here for n in reads(node))
-            if ready and not pending.intersection(reads(node)) and importer.by_host(node):
-                actions.append(self._action(node))
+            ready = all(
+                n in applied or ((n in importer.values or n in here) and n not in pending)
+                for n in reads(node)
+            )
+            if ready and applied.intersection(reads(node)):
+                ready = node.op_type not in LOOPS  # types of operands may yet unroll a loop
+            if ready and importer.by_host(node):
+                action = self._action(node)
+                actions.append(action)
+                if isinstance(action, Apply):
+                    applied.update(action.outputs)
             else:
                 later.append(node)
         g = importer.g
