@@ -50,13 +50,21 @@ def strings(op: Host, what: str, value: object) -> Array:
     """Return a value that must be a tensor of strings, with elements of type str."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return value.astype(object)
-    if not isinstance(value, np.ndarray) or value.dtype != object:
+    if not isinstance(value, np.ndarray) or value.dtype != OBJECT:
         refuse(op, what, value, "a tensor of strings")
-    items = value.ravel().tolist()
+    words(op, what, value)
+    return value
+
+
+def words(op: Host, what: str, value: object) -> list[str]:
+    """Return the elements of a value that must be a tensor of strings, in order."""
+    if not isinstance(value, np.ndarray) or value.dtype != OBJECT:
+        value = strings(op, what, value)
+    items: list[str] = value.ravel().tolist()
     if not are_strings(items):
         kind = next(type(x) for x in items if not isinstance(x, str))
         raise FeedError(f"{op.name}: {what} holds a {kind.__name__}, expected str")
-    return value
+    return items
 
 
 def are_strings(items: list[Any]) -> bool:
@@ -135,4 +143,5 @@ def common(op: Host, *tensors: Array) -> tuple[Array, ...]:
 
 def text(elements: Iterable[str], shape: tuple[int, ...] | int = -1) -> Array:
     """Return a tensor of strings with these elements."""
-    return np.array(list(elements), object).reshape(shape)
+    array = np.array(list(elements), object)
+    return array if shape in (-1, array.shape) else array.reshape(shape)

@@ -14,7 +14,7 @@ import numpy as np
 from alpenglow.base.errors import FeedError
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import ALL, DTYPES, FLOATS, NAMES, NARROW_FLOATS, Array
-from alpenglow.ops.demand import common, refuse, strings, tensor, text
+from alpenglow.ops.demand import common, refuse, strings, tensor, text, words
 from alpenglow.ops.regex import translate
 
 WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
@@ -109,18 +109,17 @@ class StringNormalizer(Host):
         stop = set(self.stopwords if self.sensitive else map(str.lower, self.stopwords))
 
         def normalized(x: Array) -> Array:
-            x = strings(self, "x", x)
+            kept = words(self, "x", x)
             if x.ndim != 1 and (x.ndim != 2 or x.shape[0] != 1):
                 refuse(self, "x", x, "string[N] or string[1,N]")
-            kept: list[str] = x.ravel().tolist()
             if stop:
                 seen = kept if self.sensitive else list(map(str.lower, kept))
                 if not stop.isdisjoint(seen):
                     kept = [s for s, word in zip(kept, seen, strict=True) if word not in stop]
             if change is not None:
                 kept = list(map(change, kept))
-            kept = kept or [""]
-            return text(kept, (*x.shape[:-1], len(kept)))
+            y = text(kept or [""])
+            return y if x.ndim == 1 else y.reshape(1, -1)
 
         return normalized
 
