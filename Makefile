@@ -55,6 +55,8 @@ help:
 	@echo "make conformance-stablehlo  run StableHLO's suites and programs of JAX, the same way"
 	@echo "make conformance-opencl  run onnx's tests of nodes through OpenCL, on each runtime"
 	@echo "make matrix        try every feature on models from every source, write docs/matrix.md"
+	@echo "make cliffs        time CASES=3000 random models of one operator beside other runtimes, write"
+	@echo "                   docs/cliffs.md; goes on where it stopped"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
 	@echo "make models        fetch the models and data into .models"
@@ -139,6 +141,11 @@ conformance-stablehlo: .venv/stablehlo/stablehlo.stamp
 matrix: .venv/torch/torch.stamp
 	@.venv/torch/bin/python tools/matrix.py
 
+cliffs: .venv/torch/torch.stamp
+	@$(TIMED) cliffs .venv/torch/bin/python tools/cliffs.py --cases $(or $(CASES),3000) && \
+	.venv/torch/bin/python tools/cliffs.py --report; \
+	status=$$?; $(TIMED); exit $$status
+
 conformance-tflite: .venv/tflite/tflite.stamp
 	@$(TIMED) conformance-tflite .venv/tflite/bin/python -B tools/conformance_tflite.py \
 		--jobs $(JOBS); \
@@ -208,5 +215,5 @@ $(VENV)/dev.stamp: pyproject.toml
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
 	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky conformance \
-	conformance-opencl conformance-stablehlo conformance-tflite conformance-torch matrix \
+	conformance-opencl conformance-stablehlo conformance-tflite conformance-torch matrix cliffs \
 	fuzz bench clean
