@@ -24,14 +24,13 @@ Group = Callable[[Coord, Coord, list[Coord], Expr], None]
 
 def _pack_fits(op: Pack, anchor: Anchor, instr: Instr, target: Target) -> bool:
     """Return whether blocks of whole vectors are made of dense rows."""
-    plain = anchor.left()
     whole = op.lanes == target.facts.lanes and _moves_alone(instr)
-    return whole and _transposes(instr.outs[0], plain, target)
+    return whole and _transposes(instr, instr.outs[0], anchor.left(), target)
 
 
 def _unpack_fits(op: Unpack, anchor: Anchor, instr: Instr, target: Target) -> bool:
     """Return whether dense rows are made of blocks of whole vectors."""
-    return _moves_alone(instr) and _transposes(anchor.left(), instr.outs[0], target)
+    return _moves_alone(instr) and _transposes(instr, anchor.left(), instr.outs[0], target)
 
 
 def _fours_fit(op: Pack, anchor: Anchor, instr: Instr, target: Target) -> bool:
@@ -45,12 +44,15 @@ def _moves_alone(instr: Instr) -> bool:
     return instr.body is None or instr.outs[0].type.dtype not in HALVES
 
 
-def _transposes(blocked: Region, plain: Region, target: Target) -> bool:
+def _transposes(instr: Instr, blocked: Region, plain: Region, target: Target) -> bool:
     """Return whether blocks of lanes × lanes elements can be turned over in registers."""
     *_, lanes = blocked.shape
     dtype = blocked.type.dtype
-    # Parts of vectors of bytes are loaded and stored by masks.
-    fits = dtype in ("f32", "i32") or (dtype in NARROW and target.has("avx512bw"))
+    fits = dtype in ("f32", "i32") or dtype in NARROW
+    if _has_no_masks(plain, target):
+        # The last group moves some elements again, which must not depend on the result.
+        pixels = plain.shape[-1]
+        fits = fits and instr.body is None and not is_open(pixels) and pixels >= lanes
     return (
         fits
         and dtype == plain.type.dtype
@@ -63,27 +65,34 @@ def _transposes(blocked: Region, plain: Region, target: Target) -> bool:
     )
 
 
+def _has_no_masks(plain: Region, target: Target) -> bool:
+    """Return True if parts of vectors of bytes and halves are neither loaded nor stored."""
+    return plain.type.dtype in NARROW and not target.has("avx512bw")
+
+
 @templates.on(Unpack, "channels", _unpack_fits)
 def unpack(k: Frame, op: Unpack, target: Target) -> None:
     """Build the loops: parallel over images, blocks of channels, rows and groups of pixels."""
     x, lanes = k.inputs[0], target.facts.lanes
     channels = k.out.region.shape[1]
     pixels = k.out.region.shape[-1]
-    b = k.b
+    b, whole = k.b, _has_no_masks(k.out.region, target)
 
     def group(n: Coord, block: Coord, rows: list[Coord], first: Expr) -> None:
+        if whole:
+            first = b.let(Binary("min", first, Const(pixels - lanes)))
         origin = b.let(x.address([n, block, *rows, coord(first), coord(0)]).base)
         step = x.region.strides[-2]
         # Past the end the last pixel is read again; it is not stored.
         last = b.let(lift(pixels - 1) - first)
         columns = []
         for i in range(lanes):
-            at = Binary("min", Const(i), last) if i else Const(0)
+            at = Binary("min", Const(i), last) if i and not whole else Const(i)
             columns.append(b.let(Load(x.buffer, origin + at * step, lanes)))
         turned = transposed(b, columns)
         ramp = Coord(first, 1, lanes)
         k.loops.current = lanes
-        k.loops.mask = b.let(ramp.compare("lt", pixels))
+        k.loops.mask = None if whole else b.let(ramp.compare("lt", pixels))
         for i in range(lanes):
             channel = block * lanes + i
             if i and channels % lanes and i >= channels % lanes:
@@ -102,11 +111,13 @@ def pack(k: Frame, op: Pack, target: Target) -> None:
     """Build the loops as for `unpack`, the other way."""
     x, lanes = k.inputs[0], target.facts.lanes
     channels, pixels = x.region.shape[1], x.region.shape[-1]
-    b = k.b
+    b, whole = k.b, _has_no_masks(x.region, target)
 
     def group(n: Coord, block: Coord, rows: list[Coord], first: Expr) -> None:
+        if whole:
+            first = b.let(Binary("min", first, Const(pixels - lanes)))
         ramp = Coord(first, 1, lanes)
-        within = b.let(ramp.compare("lt", pixels))
+        within = None if whole else b.let(ramp.compare("lt", pixels))
         loaded: list[Expr] = []
         for i in range(lanes):
             channel = block * lanes + i
@@ -123,7 +134,7 @@ def pack(k: Frame, op: Pack, target: Target) -> None:
         k.loops.current = lanes
         for i, value in enumerate(transposed(b, loaded)):
             at = [n, block, *rows, coord(first) + i, inner]
-            if i:
+            if i and not whole:
                 with b.when((coord(first) + i).compare("lt", pixels)):
                     k.sink.store(at, value)
             else:
@@ -139,7 +150,7 @@ def _zero(x: Window, lanes: int) -> Const:
     return Const(0.0 if dtype in FLOATS else 0, dtype, lanes)
 
 
-def _row(x: Window, at: list[Coord], lanes: int, mask: Expr) -> Expr:
+def _row(x: Window, at: list[Coord], lanes: int, mask: Expr | None) -> Expr:
     return Load(x.buffer, x.address(at).base, lanes, mask)
 
 
