@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import alpenglow as ag
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, Array
+from alpenglow.kernel.text import print_kernel
+from alpenglow.machines.registry import kernels
+from alpenglow.machines.vector.templates.tile import UNROLL
 from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul, turned
 from alpenglow.ops.movement import Broadcast
 from fuzz import guard
@@ -97,7 +103,7 @@ def test_few_vectors_are_multiplied_exactly_by_a_matrix_that_is_not_packed(
 
 
 @pytest.mark.parametrize("x", ["f32[2,3,40]", "f32[5,1,40]", "f32[4,9,40]", "f32[2,2,2,40]"])
-@pytest.mark.parametrize("columns", [1, 30])
+@pytest.mark.parametrize("columns", [1, 30, 160])
 def test_a_batch_times_one_matrix_is_exact(x: str, columns: int) -> None:
     g = ag.Graph("shared")
     left, right = g.input("x", x), g.input("y", f"f32[40,{columns}]")
@@ -108,6 +114,38 @@ def test_a_batch_times_one_matrix_is_exact(x: str, columns: int) -> None:
 
     (z,) = guard.run(ag.compile(g, threads=1), {"x": a, "y": b}).values()
     np.testing.assert_array_equal(z, a @ b)
+
+
+@pytest.mark.parametrize("batch", ["3", "n"])
+def test_what_is_added_to_a_batch_times_one_matrix_may_differ_by_sample(batch: str) -> None:
+    g = ag.Graph("shared")
+    left, right = g.input("x", f"f32[{batch},9,40]"), g.input("y", "f32[40,160]")
+    bias = g.input("b", f"f32[{batch},1,160]")
+    extents = left.type.shape[0], 9, 160
+    product = g(MatMul(), left, g(Broadcast((left.type.shape[0], 40, 160)), right))
+    g.output("z", g(Add(), product, g(Broadcast(extents), bias)))
+    feeds = {
+        "x": whole_numbers((3, 9, 40), "f32"),
+        "y": whole_numbers((40, 160), "f32"),
+        "b": whole_numbers((3, 1, 160), "f32"),
+    }
+
+    (z,) = guard.run(ag.compile(g, threads=1), feeds).values()
+    np.testing.assert_array_equal(z, feeds["x"] @ feeds["y"] + feeds["b"])
+
+
+def test_a_matrix_that_a_batch_shares_is_packed_once_for_all_rows() -> None:
+    g = ag.Graph("shared")
+    left, right = g.input("x", "f32[4,9,40]"), g.input("y", "f32[40,160]")
+    g.output("z", g(MatMul(), left, g(Broadcast((4, 40, 160)), right)))
+    exe = ag.compile(g, "x86-64-v3", threads=1)
+
+    ((_, kernel),) = kernels(exe.artifact.program, exe.target)
+    loops = [int(n) for n in re.findall(r"in (\d+) \{", print_kernel(kernel))]
+
+    panels, rows = 160 // 16, 4 * 9
+    # Panels of two vectors; of each the inner extent is packed, then tiles of six rows run.
+    assert sorted(loops) == sorted([panels, 40, rows // 6, 40 // UNROLL])
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), [("f32", 8), ("f64", 4)])

@@ -26,6 +26,7 @@ from alpenglow.machines.vector.templates.tile import (
     in_order,
     ladder,
     merge_batch,
+    merge_shared,
     split_rows,
     tiles_in_parallel,
 )
@@ -115,6 +116,7 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     What the next one is made of is asked for meanwhile.
     """
     x, y = k.inputs[:2]
+    merge_shared(x, y, [k.out, *k.inputs[2:]])
     *batch, rows, columns = k.out.region.shape
     inner = x.region.shape[-1]
     dtype = x.buffer.dtype

@@ -33,6 +33,7 @@ from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.vector.templates.products import Products, products
+from alpenglow.program.instr import Region
 
 LONG = 17
 """Statements of what follows a sum that are written once for each row of a tile: as many as it
@@ -164,6 +165,24 @@ def merge_batch(windows: Sequence[Window]) -> None:
                 (*shape[:-3], shape[-3] * shape[-2], shape[-1]), (*strides[:-3], step, strides[-1])
             )
         rank -= 1
+
+
+def is_shared(y: Region) -> bool:
+    """Return True if all matrices of a batch are multiplied by the same one."""
+    return all(is_number(s, 0) for s in y.strides[:-2])
+
+
+def merge_shared(x: Window, y: Window, others: Sequence[Window]) -> None:
+    """See the rows of all x of a batch as those of one x, where all are multiplied by one y.
+
+    `others` are the result and what is computed with it.
+    """
+    if not is_shared(y.region):
+        return
+    merge_batch([x, *others])
+    batch = x.region.shape[:-2]
+    shared, step = y.region.shape[-2:], y.region.strides[-2:]
+    y.reshape((*batch, *shared), (*(0 for _ in batch), *step))
 
 
 def ladder(b: Builder, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:

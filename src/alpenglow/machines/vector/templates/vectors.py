@@ -43,7 +43,8 @@ from alpenglow.machines.vector.templates.products import multiply_add
 from alpenglow.machines.vector.templates.tile import (
     dispatch,
     in_order,
-    merge_batch,
+    is_shared,
+    merge_shared,
     split_rows,
     tiles_in_parallel,
 )
@@ -96,7 +97,7 @@ def shape_of(x: Region | Value, y: Region | Value, target: Target) -> Shape | No
         return None
     *batch, rows, inner = x.shape
     columns = y.shape[-1]
-    if _is_shared(y):
+    if is_shared(y):
         rows = math.prod([*batch, rows])
     lanes = target.facts.lanes_for(x.type.dtype)
     left, right = _way(False, x, columns, rows, lanes), _way(True, y, rows, columns, lanes)
@@ -108,11 +109,6 @@ def shape_of(x: Region | Value, y: Region | Value, target: Target) -> Shape | No
     if not target.facts.own_cache and (packs or not way.dots):
         return None  # a microcontroller has no room for sums or vectors on the stack
     return way if not packs or inner * way.count <= LONGEST else None
-
-
-def _is_shared(y: Region) -> bool:
-    """Return True if all matrices of a batch are multiplied by the same one."""
-    return all(is_number(s, 0) for s in y.strides[:-2])
 
 
 def _way(turned: bool, matrix: Region, count: int, results: int, lanes: int) -> Shape | None:
@@ -140,14 +136,9 @@ def mat_mul_vectors(k: Frame, op: MatMul, target: Target) -> None:
     x, y = k.inputs[:2]
     shape = shape_of(x.region, y.region, target)
     assert shape is not None, "the template fits"
-    if _is_shared(y.region):
-        # Rows of all x of a batch are those of one.
-        merge_batch([x, k.out, *k.inputs[2:]])
-        batch = x.region.shape[:-2]
-        shared, step = y.region.shape[-2:], y.region.strides[-2:]
-        y.reshape((*batch, *shared), (*(0 for _ in batch), *step))
-        if shape.turned:
-            shape = replace(shape, count=x.region.shape[-2])
+    merge_shared(x, y, [k.out, *k.inputs[2:]])
+    if is_shared(y.region) and shape.turned:
+        shape = replace(shape, count=x.region.shape[-2])
     problem = _Problem(k, shape, target)
     if shape.dots:
         _Dots(problem).build()
