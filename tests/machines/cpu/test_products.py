@@ -151,3 +151,21 @@ def test_a_matrix_that_a_batch_shares_is_packed_once_for_all_rows() -> None:
 @pytest.mark.parametrize(("dtype", "lanes"), [("f32", 8), ("f64", 4)])
 def test_vectors_hold_as_many_sums_as_fit(dtype: str, lanes: int) -> None:
     assert Target.parse("x86-64-v3").facts.lanes_for(dtype) == lanes
+
+
+@pytest.mark.parametrize(("inner", "order"), [(3, "i0/33"), (40, "i0/167")])
+def test_short_sums_are_stored_row_by_row(inner: int, order: str) -> None:
+    g = ag.Graph("short")
+    y = whole_numbers((inner, 517), "f32")
+    bias = whole_numbers((517,), "f32")
+    product = g(MatMul(), g.input("x", f"f32[1001,{inner}]"), g.constant(y))
+    g.output("z", g(Add(), product, g(Broadcast((1001, 517)), g.constant(bias))))
+    x = whole_numbers((1001, inner), "f32")
+    exe = ag.compile(g, "x86-64-v3", threads=1)
+
+    (z,) = guard.run(exe, {"x": x}).values()
+    ((_, kernel),) = kernels(exe.artifact.program, exe.target)
+
+    np.testing.assert_array_equal(z, x @ y + bias)
+    # There are 33 panels of two vectors and 167 tiles of six rows; the second number is the inner.
+    assert order in print_kernel(kernel)

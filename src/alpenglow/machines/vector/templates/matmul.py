@@ -54,6 +54,9 @@ SHARES = 8
 NEAR = 1 << 18
 """Bytes of a turned operand up to which it is read where it lies."""
 
+SHORT = 32
+"""Terms of a sum up to which results are stored row by row."""
+
 PLAIN = ("f32", "f64")
 """What is multiplied one number a lane."""
 
@@ -77,10 +80,13 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
     inner = steps if kind.dots == 1 else x.region.shape[-1]
     tiles = split_rows(rows, cols, target, parts=kind.count, words=kind.dots > 1)
     product = Product(k, x, w.buffer, inner, columns, cols, kind, target)
-    with k.loops.parallel([*batch, panels, tiles_in_parallel(tiles)]) as (*lead, panel, t):
+    across = _goes_across(w, inner, rows, columns, target)
+    count = tiles_in_parallel(tiles)
+    with k.loops.parallel([*batch, *((count, panels) if across else (panels, count))]) as at:
+        *lead, panel, t = (*at[:-2], at[-1], at[-2]) if across else at
         at_w = k.b.let(panel.base * (steps * width * kind.dots))
         ahead = None
-        if w.buffer.dtype in PLAIN and not is_open(inner):
+        if w.buffer.dtype in PLAIN and not is_open(inner) and not across:
             line = LINE // DTYPES[w.buffer.dtype].itemsize
             ahead = Ahead(w.buffer, [at_w + inner * width], line, inner * width // line)
 
@@ -90,6 +96,19 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
             )
 
         dispatch(k.b, tiles, t, tile)
+
+
+def _goes_across(w: Window, inner: int, rows: int, columns: int, target: Target) -> bool:
+    """Return True if tiles of the same rows are computed one after another, not of a panel.
+
+    Down a panel each row of a tile is stored in a page of its own.  Where sums are short, that
+    takes longer than to read the panels from the cache of the core again.
+    """
+    if any(map(is_open, (inner, rows, columns))) or inner > SHORT:
+        return False
+    size = w.region.type.numpy.itemsize
+    near = math.prod(w.region.shape) * size <= target.facts.own_cache // 2
+    return near and rows * columns * size > target.facts.own_cache // 2
 
 
 def fits_scratch(inner: int, cols: int = 2) -> bool:
