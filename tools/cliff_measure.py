@@ -123,7 +123,8 @@ def in_onnxruntime(model: bytes) -> Any:
 
 def as_tensor(torch: Any, x: Array) -> Any:
     if x.dtype == BF16:
-        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+        words = torch.from_numpy(np.ravel(x).view(np.int16))
+        return words.view(torch.bfloat16).reshape(x.shape)
     return torch.from_numpy(np.ascontiguousarray(x).reshape(x.shape))
 
 
