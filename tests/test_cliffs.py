@@ -130,3 +130,15 @@ def test_a_wrong_result_a_foreign_exception_and_a_refusal_are_listed() -> None:
 
     assert "3 cases; 3 count; 1 wrong, 1 failed, 1 refused." in page
     assert all(f"- Conv 0 seed 0 scale 1: `Conv(x)`: it is {kind}" in page for kind in kinds)
+
+
+def test_a_known_reason_is_given_by_operator_and_text() -> None:
+    known, unknown = row("Mod", 300e-6, 100e-6), row("Conv", 300e-6, 100e-6)
+    known["text"] = "Mod(float32[811,72], float32[811,72], fmod=1)"
+
+    lines = cliff_page.page([known, unknown]).splitlines()
+
+    assert [x.split(" | ")[-1] for x in lines if x.startswith(("| Mod 0", "| Conv 0"))] == [
+        "`fmod` is called for each element |",
+        "– |",
+    ]

@@ -175,7 +175,29 @@ def _troubles(rows: Rows) -> Iterator[str]:
         yield from lines or ["None."]
 
 
-REASONS: tuple[tuple[str, str, str], ...] = ()
+REASONS: tuple[tuple[str, str, str], ...] = (
+    ("Xor|And|Or|Not|Bitwise.*|BitShift", r"(bool|int8)\[",
+     "vectors of bytes have as many lanes as those of f32 (`drive_all`)"),
+    ("Slice|Concat|Gather|GatherND|Clip|Transpose", r"(bool|int8)\[",
+     "vectors of bytes have as many lanes as those of f32 (`drive_all`)"),
+    ("ArgMax|ArgMin", r"\((\w+\[\d+\]|\w+\[1,\d+\])",
+     "one row is searched element by element (`arg_reduction`)"),
+    ("MatMul|Gemm", r"\[(\d+,)*(8192|\d{5,})\], (const )?\w+\[(\d+,)*(8192|\d{5,}),",
+     "long sums are not split: a panel is one vector, or none, wide (`LONGEST` in `matmul.py`)"),
+    ("MatMul|Gemm", r"^\w+\(\w+\[(\d+,)*\d\], \w+",
+     "short sums of two computed matrices are stored down panels (`mat_mul`)"),
+    ("Conv|ConvInteger|QLinearConv", r"group=(?!1\))\d+",
+     "narrow groups have no template, or blocks that are mostly padding (`layout`)"),
+    ("ConvTranspose", r"dilations=\[[^\]]*[2-9]",
+     "phases are for dilations of 1; zeros are multiplied (`phases`)"),
+    ("Softmax|LogSoftmax|CumSum", r",1\]\D*axis|,1\], 0\)",
+     "an extent of 1 at the end hides the axis: `columns` has one lane"),
+    ("Reduce.*|GlobalAveragePool|Einsum", r"^\w+\(\w+\[(\d+,)+[1-4]\]",
+     "reduced axes are not merged: vectors lie along the last, short one (`_reduce_rows`)"),
+    ("NonMaxSuppression|Compress", "", "a model split where it depends on data: two or more calls"),
+    ("Mod", "fmod=1", "`fmod` is called for each element"),
+    ("RotaryEmbedding", "interleaved=1", "halves are copied apart and together: five kernels"),
+)
 """Operator and text of a case (regular expressions), and why it is a cliff."""
 
 PARTS = (_head, _all, _operators, _cliffs, _troubles)
