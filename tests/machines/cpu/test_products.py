@@ -169,3 +169,20 @@ def test_short_sums_are_stored_row_by_row(inner: int, order: str) -> None:
     np.testing.assert_array_equal(z, x @ y + bias)
     # There are 33 panels of two vectors and 167 tiles of six rows; the second number is the inner.
     assert order in print_kernel(kernel)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("columns", [13, 23, 40, 243])
+def test_only_the_last_panel_is_stored_by_a_mask(columns: int, constant: bool) -> None:
+    g = ag.Graph("ragged")
+    x, y = whole_numbers((70, 30), "f32"), whole_numbers((30, columns), "f32")
+    right = g.constant(y) if constant else g.input("y", f"f32[30,{columns}]")
+    g.output("z", g(MatMul(), g.input("x", "f32[70,30]"), right))
+    exe = ag.compile(g, "x86-64-v3", threads=1)
+
+    (z,) = guard.run(exe, {"x": x} if constant else {"x": x, "y": y}).values()
+    ((_, kernel),) = kernels(exe.artifact.program, exe.target)
+
+    np.testing.assert_array_equal(z, x @ y)
+    stores = re.findall(r"y0\[(.*)\] = ", print_kernel(kernel))
+    assert any("if" not in store for store in stores)

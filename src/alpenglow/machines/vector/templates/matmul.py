@@ -61,6 +61,9 @@ PLAIN = ("f32", "f64")
 """What is multiplied one number a lane."""
 
 
+Store = Callable[[Coord, Expr], None]
+
+
 def _packed_fits(op: MatMulPacked, anchor: Anchor, instr: Instr, target: Target) -> bool:
     """Return whether panels are as wide as vectors: a program may be made for another machine."""
     w = anchor.operands()[1].type
@@ -420,15 +423,30 @@ def store_tile(
     k: Frame, tile: Tile, lead: list[Coord], start: Expr, column: Expr, columns: Dim
 ) -> None:
     """Store a tile at rows from `start` and columns from `column` on, of which `columns` are."""
-    lanes = tile.lanes
+    lanes, width = tile.lanes, tile.cols * tile.lanes
+    alone = not is_open(columns) and columns <= width
     k.loops.current = lanes
     for j in range(tile.cols):
-        ramp = Coord(k.b.let(column + j * lanes), 1, lanes)
-        partly = ragged(columns, tile.cols * lanes)
-        k.loops.mask = k.b.let(ramp.compare("lt", columns)) if partly else None
+        first = k.b.let(column + j * lanes)
+        ramp = Coord(first, 1, lanes)
 
         def store(row: Coord, total: Expr, ramp: Coord = ramp) -> None:
             k.sink.store([*lead, coord(start) + row, ramp], total)
 
-        tile.finish(j, store)
-    k.loops.mask, k.loops.current = None, 1
+        def masked(ramp: Coord = ramp, j: int = j, store: Store = store) -> None:
+            k.loops.mask = k.b.let(ramp.compare("lt", columns))
+            tile.finish(j, store)
+            k.loops.mask = None
+
+        if not ragged(columns, width) or (alone and (j + 1) * lanes <= columns):
+            tile.finish(j, store)
+        elif alone or not k.loops.facts.own_cache:
+            masked()
+        else:
+            # On some CPUs masked stores take ten times as long: only the last panel has them.
+            # A microcontroller has no room for both.
+            with k.b.when(coord(first + (lanes - 1)).compare("lt", columns)):
+                tile.finish(j, store)
+            with k.b.otherwise():
+                masked()
+    k.loops.current = 1
