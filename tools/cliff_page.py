@@ -184,8 +184,6 @@ REASONS: tuple[tuple[str, str, str], ...] = (
      "one row is searched element by element (`arg_reduction`)"),
     ("MatMul|Gemm", r"\[(\d+,)*(8192|\d{5,})\], (const )?\w+\[(\d+,)*(8192|\d{5,}),",
      "long sums are not split: a panel is one vector, or none, wide (`LONGEST` in `matmul.py`)"),
-    ("MatMul|Gemm", r"^\w+\(\w+\[(\d+,)*\d\], \w+",
-     "short sums of two computed matrices are stored down panels (`mat_mul`)"),
     ("Conv|ConvInteger|QLinearConv", r"group=(?!1\))\d+",
      "narrow groups have no template, or blocks that are mostly padding (`layout`)"),
     ("ConvTranspose", r"dilations=\[[^\]]*[2-9]",
