@@ -27,6 +27,9 @@ help:
 	@echo "make test-offline  run the tests that need no models"
 	@echo "make test-few      run two cases of each test that needs no models, or CASES=1; CASES=0.5"
 	@echo "                   runs one case of every other test"
+	@echo "make test-changed  run for two minutes the tests that reach what differs from HEAD, or from"
+	@echo "                   the merge base if nothing does; BASE=REVISION"
+	@echo "make test-record   run make test and record what each test executes, for test-changed"
 	@echo "make test-all      make test, then make test-rest"
 	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked;"
 	@echo "                   REST=0.5 runs half of these tests"
@@ -86,6 +89,16 @@ test-few: $(VENV)/dev.stamp
 	@ALPENGLOW_CHECK=0 $(TIMED) tests $(PYTEST) -m "not models and not slow and not cross and not opencl and not torch" \
 		--cases $(or $(CASES),2); \
 	status=$$?; $(TIMED); exit $$status
+
+# The record lies in .venv, so this runs without $(APART).
+test-record: $(VENV)/dev.stamp
+	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
+	$(TIMED) record $(BIN)/python tools/record.py -- -n $(JOBS) \
+		$(if $(CASES),--cases $(CASES)); \
+	status=$$?; $(TIMED); exit $$status
+
+test-changed: $(VENV)/dev.stamp
+	@$(BIN)/python tools/changed.py --jobs $(JOBS) $(if $(BASE),--base $(BASE))
 
 test-all:
 	@$(MAKE) --no-print-directory test
@@ -214,6 +227,7 @@ $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install-torch sh tools/install_torch.sh $(VENV) .venv/torch
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky conformance \
-	conformance-opencl conformance-stablehlo conformance-tflite conformance-torch matrix cliffs \
+	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky \
+	test-changed test-record conformance conformance-opencl conformance-stablehlo conformance-tflite \
+	conformance-torch matrix cliffs \
 	fuzz bench clean
