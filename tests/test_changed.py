@@ -217,7 +217,7 @@ def test_what_does_not_fit_is_counted(clone: Path) -> None:
 
     assert len(plan.tests) == 4
     assert "10 of 10 recorded tests" in plan.notes[-1]
-    assert "6 are left out" in plan.notes[-1]
+    assert "4 chosen (4 s of cores), 6 left out" in plan.notes[-1]
 
 
 def test_a_function_that_no_test_executes_is_named_and_its_file_taken(clone: Path) -> None:

@@ -79,8 +79,8 @@ def main(arguments: Sequence[str]) -> int:
     base = options.base or default_base(ROOT)
     graph = Graph(ROOT, FOLDER / "imports.json")
     change = changes(ROOT, base, graph)
-    print(f"changed.py: {len(change.files)} files differ from {base}, "
-          f"{len(change.functions)} functions of the package")  # fmt: skip
+    print(f"changed.py: differences from {base}: files {len(change.files)}, "
+          f"functions of the package {len(change.functions)}")  # fmt: skip
     record = load(options.record) if options.record.exists() else None
     plan = planned(change, graph, record, (options.seconds - START) * options.jobs)
     for note in plan.notes:
@@ -117,9 +117,9 @@ def planned(change: Changes, graph: Graph, record: Record | None, seconds: float
     first, last = cost(plan.first, record), cost(plan.last, record)
     plan.tests, taken = within(listed, record, seconds - first - min(last, seconds / 2))
     plan.notes.append(
-        f"{len(listed)} of {there.sum()} recorded tests execute what differs; {len(plan.tests)} of "
-        f"them ({taken:.0f} s of cores) and {len(whole)} whole files ({first + last:.0f} s) are "
-        f"chosen, {len(listed) - len(plan.tests)} are left out"
+        f"{len(listed)} of {there.sum()} recorded tests execute what differs: {len(plan.tests)} "
+        f"chosen ({taken:.0f} s of cores), {len(listed) - len(plan.tests)} left out; "
+        f"whole files: {len(whole)} ({first + last:.0f} s)"
     )
     return plan
 
