@@ -61,6 +61,7 @@ FILES = {
     "tests/test_helped.py": "import helper\n",
     "tests/helper.py": "from importlib import import_module\nimport_module('alpenglow.ops.b')\n",
     "tests/test_docs.py": "",
+    "tests/test_imports.py": "",
     "tests/test_page.py": "PAGE = 'docs/page.md'\n",
     "docs/page.md": "",
 }
@@ -245,6 +246,18 @@ def test_without_a_record_the_nearest_importers_run_first(clone: Path) -> None:
 )
 def test_other_files_choose_their_readers(clone: Path, file: str, readers: list[str]) -> None:
     assert sorted(set(changed.readers_of([file], Graph(clone)))) == readers
+
+
+def test_test_files_whose_package_is_absent_are_not_chosen(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changed, "ROOT", clone)
+    monkeypatch.setattr(changed, "_ignored", lambda: (str(clone / "tests" / "ops"),))
+    change = changes.Changes(["src/alpenglow/ops/b.py"])
+
+    assert changed.planned(change, Graph(clone), None, 100.0).order() == [
+        "tests/test_helped.py", "tests/test_imports.py"
+    ]  # fmt: skip
 
 
 def test_every_reader_that_the_table_names_is_there() -> None:
