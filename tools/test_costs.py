@@ -158,6 +158,8 @@ def text(cost: Mapping[str, tuple[int, float]], outcomes: Sequence[Outcome]) -> 
         tests=f"{sum(count for count, _ in cost.values()):,}", files=len(cost),
         seconds=f"{total:,.0f}", mistakes=len(outcomes), summary=_summary(outcomes),
         costly=f"{COSTLY:.0f}", tried=TRIED, part=f"{part:.0f}", share=f"{part / total:.0%}",
+        number=len(candidates),
+        unjudged=sum(s >= COSTLY and ran[f] < TRIED for f, (_, s) in cost.items()),
         candidates=_listed(candidates, cost, ran, found), survivors=_survivors(outcomes),
         rows="\n".join(rows),
     )  # fmt: skip
@@ -228,9 +230,9 @@ change nothing that can be observed.
 
 ## Candidates for `make test-rest`
 
-The files below take {costly} s or more, were tried with {tried} mistakes or more, and found none
-alone.  Together they take {part} s, {share} of `make test`.  So few mistakes do not prove that a
-file is superfluous: read its tests before moving them.
+A candidate takes {costly} s or more, was tried with {tried} mistakes or more, and found none
+alone.  Files that are candidates: {number}, which take {part} s, {share} of `make test`.  Files of
+{costly} s or more that were tried with fewer mistakes, and so are not judged: {unjudged}.
 
 | test file | seconds | tried with | found |
 |---|---|---|---|
