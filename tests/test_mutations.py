@@ -102,7 +102,7 @@ def test_a_test_finds_what_it_fails_with_and_passes_without(
         cwd=folder, env={**os.environ, **environment}, timeout=100, check=False,
     )  # fmt: skip
 
-    outcome = Outcome(**json.loads(out.read_text()))
+    (outcome,) = test_costs.read(out)
     assert [t.partition("::")[2] for t in outcome.found] == found
     assert sorted(outcome.ran) == sorted(tests)
 
@@ -125,6 +125,10 @@ def test_the_page_counts_what_a_file_finds_alone(monkeypatch: pytest.MonkeyPatch
     assert any("are not judged: 1." in line for line in page)
     assert "| all | 3 | 3 | 2 | 1 |" in page
     assert "| `m.py:2` | mistake 2 | 9 | 2 |" in page
+
+
+def test_without_a_file_there_are_no_outcomes(tmp_path: Path) -> None:
+    assert test_costs.read(tmp_path / "outcomes") == []
 
 
 def test_costs_are_those_of_a_report(tmp_path: Path) -> None:

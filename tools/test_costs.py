@@ -3,7 +3,8 @@
     python tools/test_costs.py mutate [--count 60] [--seed 1] [--seconds 25] [--minutes 30]
     python tools/test_costs.py page --junit REPORT [--out docs/tests.md]
 
-The first needs the record of `make test-record`, and adds outcomes to `.venv/reached/outcomes`.
+The first needs the record of `make test-record`, and adds outcomes to `.venv/reached/outcomes`; a
+mistake whose outcome is there is not tried again.
 The second writes the page from them and from a JUnit report of `make test`
 (`pytest -o junit_family=xunit1 --junitxml=REPORT`).
 """
@@ -71,12 +72,19 @@ def main(arguments: Sequence[str]) -> int:
     page.add_argument("--out", type=Path, default=ROOT / "docs" / "tests.md")
     options = parser.parse_args(arguments)
     if options.command == "page":
-        outcomes = [Outcome(**json.loads(line)) for line in OUTCOMES.read_text().splitlines()]
-        options.out.write_text(text(costs(options.junit), outcomes), encoding="utf-8")
+        options.out.write_text(text(costs(options.junit), read(OUTCOMES)), encoding="utf-8")
         return 0
     both = zip_longest(drawn(options.count, options.seed), planted())
+    known = {(o.file, o.line, o.what) for o in read(OUTCOMES)}
     mistakes = [m for m in chain.from_iterable(both) if m is not None]
+    mistakes = [m for m in mistakes if (m.file, m.line, m.what) not in known]
     return tried(mistakes, load(FOLDER / FILE), options.seconds, options.minutes)
+
+
+def read(path: Path) -> list[Outcome]:
+    """Return the outcomes of a file, none if there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [Outcome(**json.loads(line)) for line in lines]
 
 
 def tried(
