@@ -116,11 +116,12 @@ def test_the_page_counts_what_a_file_finds_alone(monkeypatch: pytest.MonkeyPatch
 
     page = test_costs.text(cost, outcomes).splitlines()
 
-    assert "| `a.py` | 3 | 30.0 | 3 | 2 | 1 |" in page
-    assert "| `b.py` | 1 | 20.0 | 3 | 1 | 0 |" in page
-    assert "| `c.py` | 1 | 50.0 | 0 | 0 | 0 |" in page
-    assert [line for line in page if line.startswith("| `b.py` | 20.0")]
-    assert not [line for line in page if line.startswith(("| `a.py` | 30.0", "| `c.py` | 50.0"))]
+    assert "| `tests/a.py` | 3 | 30.0 | 3 | 2 | 1 |" in page
+    assert "| `tests/b.py` | 1 | 20.0 | 3 | 1 | 0 |" in page
+    assert "| `tests/c.py` | 1 | 50.0 | 0 | 0 | 0 |" in page
+    assert [line for line in page if line.startswith("| `tests/b.py` | 20.0")]
+    others = ("| `tests/a.py` | 30.0", "| `tests/c.py` | 50.0")
+    assert not [line for line in page if line.startswith(others)]
     assert any("Files that are candidates: 1, which take 20 s, 20% of" in line for line in page)
     assert any("are not judged: 1." in line for line in page)
     assert "| all | 3 | 3 | 2 | 1 |" in page

@@ -152,7 +152,7 @@ def text(cost: Mapping[str, tuple[int, float]], outcomes: Sequence[Outcome]) -> 
         found.update(finders)
         alone.update(finders if len(finders) == 1 else ())
     rows = [
-        f"| `{file.removeprefix('tests/')}` | {count:,} | {seconds:.1f} | {ran[file]} | "
+        f"| `{file}` | {count:,} | {seconds:.1f} | {ran[file]} | "
         f"{found[file]} | {alone[file]} |"
         for file, (count, seconds) in sorted(cost.items(), key=lambda item: -item[1][1])
     ]
@@ -194,7 +194,7 @@ def _listed(
     found: Counter[str],
 ) -> str:  # fmt: skip
     return "\n".join(
-        f"| `{file.removeprefix('tests/')}` | {cost[file][1]:.1f} | {ran[file]} | {found[file]} |"
+        f"| `{file}` | {cost[file][1]:.1f} | {ran[file]} | {found[file]} |"
         for file in files
     )
 
