@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,12 @@ def test_long_names_are_cut() -> None:
         f"input '{'n' * LONGEST}…' of {'n' * LONGEST}… 3"
     )
     assert told("/folder" * 40) == "/folder" * 40
+
+
+@pytest.mark.parametrize("message", [shown, told])
+def test_of_a_long_path_the_end_is_kept(message: Callable[[str], str]) -> None:
+    path = "/tmp/" + "a folder/" * 20 + "m.onnx"
+
+    cut = message(path if message is shown else f"'{path}'").strip("'")
+
+    assert cut == "…" + path[-LONGEST:]

@@ -31,8 +31,8 @@ def escaped(text: str) -> str:
 
 
 def shown(name: str) -> str:
-    """Return a name as a message or table shows it: escaped, and cut where it is long."""
-    return _cut(escaped(name), LONGEST)
+    """Return a name as a message or table shows it: escaped, and cut if it is long."""
+    return _cut_name(escaped(name))
 
 
 def told(message: str) -> str:
@@ -41,8 +41,14 @@ def told(message: str) -> str:
     A name ends where its quotes do, or its word; the parts of a path are words.
     """
     line = _cut(escaped(message), 4 * LONGEST_TOLD)
-    line = _QUOTED.sub(lambda m: f"'{_cut(m[1], LONGEST)}'", line)
+    line = _QUOTED.sub(lambda m: f"'{_cut_name(m[1])}'", line)
     return _cut(_WORD.sub(lambda m: _cut(m[0], LONGEST), line), LONGEST_TOLD)
+
+
+def _cut_name(name: str) -> str:
+    """Return the end of a long path, which names the file, or the start of another name."""
+    is_long = len(name) > LONGEST
+    return f"…{name[-LONGEST:]}" if is_long and "/" in name else _cut(name, LONGEST)
 
 
 def _cut(text: str, most: int) -> str:
