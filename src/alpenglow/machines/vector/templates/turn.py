@@ -7,7 +7,7 @@ once and sorted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -104,12 +104,24 @@ def _plan(out: Window, ins: list[Window], target: Target) -> _Plan | None:
         packed = all(is_number(ins[i].region.strides[along], few) for i in turned)
         fits = packed and shape[along] >= size
         return _Plan(along, across, tuple(turned), size, True) if fits else None
-    while size > min(estimate(shape[along]), estimate(few)):
-        size //= 2
-    # Of open extents this is guarded.
-    if size < SMALLEST or shape[along] < size or few < size:
+    for d in (shape[along], few):
+        if is_open(d):
+            block = _block(ins, turned, size)
+            # Code without squares serves all extents.  Code with squares is guarded.
+            if estimate(d) < block or d < block:
+                return None
+            continue
+        while size > d:
+            size //= 2
+    if size < SMALLEST:
         return None
     return _Plan(along, across, tuple(turned), size, False)
+
+
+def _block(ins: list[Window], turned: Sequence[int], size: int) -> int:
+    """Return the rows and columns of a block: at least a line of the cache."""
+    nbytes = min(DTYPES[ins[i].buffer.dtype].itemsize for i in turned)
+    return max(LINE // nbytes, size)
 
 
 def _dense(w: Window) -> int | None:
@@ -131,8 +143,7 @@ class _Turn:
     ) -> None:
         self.k, self.instr, self.out, self.ins, self.plan = k, instr, out, ins, plan
         self.shape = out.region.shape
-        nbytes = min(DTYPES[ins[i].buffer.dtype].itemsize for i in plan.turned)
-        self.block = max(LINE // nbytes, plan.size)
+        self.block = _block(ins, plan.turned, plan.size)
         self.scratch = {
             i: k.b.array(ins[i].buffer.dtype, self.block**2)
             for i in (() if plan.sorts else plan.turned)
