@@ -51,7 +51,7 @@ MISTAKES = (
     # Templates.
     Mistake(
         "no mask where columns of a product end", f"{TEMPLATES}/matmul.py",
-        "partly = ragged(columns, tile.cols * lanes)", "partly = False",
+        "if not ragged(columns, width) or (alone and (j + 1) * lanes <= columns):", "if True:",
     ),
     Mistake(
         "the rest of an unrolled sum begins at the wrong step", f"{TEMPLATES}/matmul.py",

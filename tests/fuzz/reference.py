@@ -18,6 +18,7 @@ from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import Artifact
+from alpenglow.runtime.calls import Call
 from alpenglow.runtime.staged import StagedExecutable
 
 from . import noise
@@ -95,6 +96,18 @@ class Reference:
         return cast(ag.Executable, Plain(g, self))
 
 
+class Evaluated:
+    """A part of a staged model for certain extents, which has no compiled code for short calls."""
+
+    layout = None
+
+    def __init__(self, place: Graph) -> None:
+        self.place = place
+
+    def run(self, env: dict[str, Any], call: Call) -> bool:
+        return False
+
+
 class Plain:
     """One part of a staged model, evaluated; it stands where others have an Executable."""
 
@@ -102,10 +115,10 @@ class Plain:
         self.graph = g
         self.reference = reference
 
-    def place(self, values: Mapping[str, int]) -> ag.Graph:
-        return self.graph.bind(values)
+    def prepared(self, values: Mapping[str, int]) -> Evaluated:
+        return Evaluated(self.graph.bind(values))
 
-    def execute(self, env: dict[str, Any], place: ag.Graph) -> None:
+    def execute(self, env: dict[str, Any], place: Graph, call: Call) -> None:
         inputs = {n: env[n] for n in place.inputs if not n.startswith(HIDDEN)}
         env.update(self.reference.evaluate(place, inputs))
 
