@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -59,5 +60,6 @@ def test_values_that_fit_are_taken() -> None:
     strings = identity(helper.make_tensor_type_proto(TensorProto.STRING, ["N"]))
     assert strings(np.array(["a", "b"])).tolist() == ["a", "b"]
     assert strings(np.array([], object)).tolist() == []
+    assert strings(pickle.loads(pickle.dumps(np.array(["a", "b"], object)))).tolist() == ["a", "b"]
     pairs = identity(helper.make_sequence_type_proto(PAIRS))
     assert len(pairs([np.zeros((1, 2), np.float32)])) == 1

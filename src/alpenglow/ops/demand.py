@@ -15,8 +15,6 @@ from alpenglow.base.errors import FeedError
 from alpenglow.ir.op import Host
 from alpenglow.ir.types import Array
 
-OBJECT = np.dtype(object)
-
 
 def described(value: object) -> str:
     """Return what a value is, for a message: ``float32[2,3]``, ``string[4]``, ``3 tensors``."""
@@ -50,7 +48,7 @@ def strings(op: Host, what: str, value: object) -> Array:
     """Return a value that must be a tensor of strings, with elements of type str."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return value.astype(object)
-    if not isinstance(value, np.ndarray) or value.dtype != OBJECT:
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "O":
         refuse(op, what, value, "a tensor of strings")
     words(op, what, value)
     return value
@@ -58,7 +56,7 @@ def strings(op: Host, what: str, value: object) -> Array:
 
 def words(op: Host, what: str, value: object) -> list[str]:
     """Return the elements of a value that must be a tensor of strings, in order."""
-    if not isinstance(value, np.ndarray) or value.dtype != OBJECT:
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "O":
         value = strings(op, what, value)
     items: list[str] = value.ravel().tolist()
     if not are_strings(items):

@@ -15,7 +15,7 @@ from alpenglow.base.errors import FeedError
 from alpenglow.ir.dims import known
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.demand import OBJECT, mapping, refuse, strings, tensor, text
+from alpenglow.ops.demand import mapping, refuse, strings, tensor, text
 from alpenglow.ops.strings import spelled
 
 Label = str | int | float
@@ -51,7 +51,7 @@ class MapLabels(Host):
         def mapped(x: Array) -> Array:
             if not textual:
                 x = numbers(self, x)
-            elif type(x) is not np.ndarray or x.dtype is not OBJECT:
+            elif type(x) is not np.ndarray or x.dtype.kind != "O":
                 x = strings(self, "x", x)
             items: list[Any] = x.ravel().tolist()
             if not textual and x.dtype.kind not in "biu":  # there may be a NaN

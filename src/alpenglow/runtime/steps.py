@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.demand import OBJECT
 from alpenglow.runtime.short import Prepared
 from alpenglow.runtime.stages import Env, Stage, State
 
@@ -62,7 +61,7 @@ class Step:
         facts = forms(map(env.get, self.stage.acted))
         for name in self.stage.needs:
             array = env[name]
-            if not isinstance(array, np.ndarray) or array.dtype is OBJECT:
+            if not isinstance(array, np.ndarray) or array.dtype.kind == "O":
                 return None
             if array.nbytes > MOST_NBYTES:
                 return None

@@ -13,7 +13,7 @@ import numpy as np
 from alpenglow.base.errors import FeedError
 from alpenglow.ir.staged import Kind
 from alpenglow.ir.types import DTYPES, Array, TensorType
-from alpenglow.ops.demand import OBJECT, are_strings
+from alpenglow.ops.demand import are_strings
 from alpenglow.runtime.feeds import as_array, check_unmasked
 
 
@@ -67,7 +67,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
 
 def _strings(name: str, value: Any, kind: Kind) -> Array:
     array = np.asarray(value)
-    if array.dtype is OBJECT:
+    if array.dtype.kind == "O":
         items = array.ravel().tolist()
         if are_strings(items) or all(isinstance(x, str | bytes) for x in items):
             return array.copy()
