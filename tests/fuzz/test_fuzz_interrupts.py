@@ -64,8 +64,16 @@ FILL = NETWORKS + textwrap.dedent("""
 """)
 
 INTERRUPT = NETWORKS + textwrap.dedent("""
+    import faulthandler
+
+    faulthandler.dump_traceback_later(200, exit=True)  # says where it hangs
+    for kind in ("fixed", "open", "loop"):
+        # An interrupted import leaves locks of CPython and half of a module: import all before.
+        bits(ag.compile(network(kind, 7), threads=2), kind, 7)
+
     def interrupted(seconds, action):
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        # Python ignores an interrupt that arrives in a finalizer: another one follows.
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
         try:
             return action()
         except KeyboardInterrupt:
