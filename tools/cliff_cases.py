@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 
 from cliff_draw import (
     BF16,
@@ -90,12 +91,22 @@ def partly(name: str, *arguments: Any, given: int = 1) -> Callable[..., Any]:
     return lambda t, *x: in_torch(f"nn.functional.{name}")(t, *x[:given], *arguments)
 
 
+def takes(op: str, dtype: np.dtype[Any]) -> bool:
+    """Return True if the first operand of an operator of opset 22 may have an element type."""
+    schema = onnx.defs.get_schema(op, 22)
+    word = onnx.helper.tensor_dtype_to_string(onnx.helper.np_dtype_to_tensor_dtype(dtype))
+    kind = word.removeprefix("TensorProto.").lower()
+    return f"tensor({kind})" in schema.inputs[0].types
+
+
 @family(12, *UNARY)
 def unary(d: Draw, op: str) -> Case:
     of_numpy, of_torch, kind = UNARY[op]
     dtype = {"bool": BOOL, "int": d.choice((I8, U8, I32, I64))}.get(kind) or d.float_type()
     if op in INTEGER and d.chance() < 0.2:
         dtype = d.choice((I8, I32, I64))
+    if not takes(op, dtype):
+        dtype = F32
     shape = d.shape()
     x = d.positive(shape, dtype) if kind == "positive" else d.array(shape, dtype)
     if kind == "unit":
