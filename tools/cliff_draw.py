@@ -119,7 +119,7 @@ class Draw:
         self.between = self.random.randint
 
     def count(self, low: float = 12, high: float = 19, most: int = 1 << 22) -> int:
-        """Return a number of elements, from 2 to the power of `low` to that of `high`, scaled."""
+        """Return a number of elements, from 2**low to 2**high, scaled."""
         return min(most, int(2 ** self.random.uniform(low, high)) * self.scale)
 
     def work(self, low: float = 20, high: float = 26) -> int:

@@ -37,7 +37,7 @@ page.  A case is an operator with attributes, extents and element types, all dra
 - Ratios are the time of a peer divided by the time of Alpenglow: above 1, Alpenglow is faster.
   The *best peer* of a case is the fastest of those that have the operator.
 - A *cliff* is a case that takes more than twice as long as in the best peer.
-- Results are compared with those of ONNX Runtime, or of PyTorch or NumPy where it has no kernel:
+- Results are compared with the results of ONNX Runtime, or of PyTorch or NumPy if it has no kernel:
   within 1e-4 of the largest element (f64 1e-9, f16 5e-3, bf16 4e-2), integers exactly, quantized
   ones within 1 for at most 2 % of the elements.
 - PyTorch's recurrences have their gates in another order: they are timed, not compared.
@@ -177,9 +177,9 @@ def _troubles(rows: Rows) -> Iterator[str]:
 
 REASONS: tuple[tuple[str, str, str], ...] = (
     ("Xor|And|Or|Not|Bitwise.*|BitShift", r"(bool|int8)\[",
-     "vectors of bytes have as many lanes as those of f32 (`drive_all`)"),
+     "vectors of bytes have as many lanes as vectors of f32 (`drive_all`)"),
     ("Slice|Concat|Gather|GatherND|Clip|Transpose", r"(bool|int8)\[",
-     "vectors of bytes have as many lanes as those of f32 (`drive_all`)"),
+     "vectors of bytes have as many lanes as vectors of f32 (`drive_all`)"),
     ("ArgMax|ArgMin", r"\((\w+\[\d+\]|\w+\[1,\d+\])",
      "one row is searched element by element (`arg_reduction`)"),
     ("MatMul|Gemm", r"\[(\d+,)*(8192|\d{5,})\], (const )?\w+\[(\d+,)*(8192|\d{5,}),",

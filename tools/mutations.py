@@ -99,7 +99,7 @@ def _mutated(node: ast.AST) -> tuple[str, str] | None:
 
 
 def _text(*nodes: ast.expr) -> bool:
-    """Whether one of the nodes is a text or a list, which has no `-`."""
+    """Return True if one of the nodes is a text or a list, which has no `-`."""
     lists = ast.JoinedStr | ast.List | ast.Tuple
     return any(isinstance(n, lists) or isinstance(getattr(n, "value", None), str) for n in nodes)
 

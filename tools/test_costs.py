@@ -208,7 +208,7 @@ def _survivors(outcomes: Sequence[Outcome]) -> str:
 
 
 PAGE = """\
-# What each test costs and finds
+# The cost and the findings of each test
 
 *Reference*, written by `tools/test_costs.py`.  For each test file of `make test`: its cost, and how
 many planted mistakes it finds.  It is for those who move tests between `make test` and
@@ -222,8 +222,8 @@ report.
 
 ## Mistakes
 
-{mistakes} mistakes were planted, one at a time: those of `tests/fuzz/mistakes.py` (*by hand*), and
-mutations at random places (a file is drawn the more often the longer it is).  For each mistake,
+{mistakes} mistakes were planted, one at a time: the mistakes of `tests/fuzz/mistakes.py` (*by
+hand*), and mutations at random places (a longer file is drawn more often).  For each mistake,
 recorded tests ran that execute the changed function: one of each test file, then a second of each
 file, and so on, up to a limit of recorded seconds.  A test finds a mistake if it fails with the
 mistake and passes without it.

@@ -6,7 +6,7 @@ CHOSEN is a file of JSON:
 |---|---|
 | `order` | tests in the order in which they run; a test file or a function stands for its tests |
 | `known` | all tests of the record |
-| `functions` | test functions; those of their cases that are not known run last |
+| `functions` | test functions, whose unrecorded cases run last |
 | `until` | the time (`time.time()`) from which on tests are skipped |
 """
 

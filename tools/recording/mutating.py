@@ -169,7 +169,7 @@ def _inside(code: CodeType) -> Iterator[CodeType]:
 
 
 def _same(a: CodeType, b: CodeType) -> bool:
-    """Whether two codes do the same, wherever their lines are."""
+    """Return True if two codes differ at most in their line numbers."""
     if (a.co_code, a.co_names) != (b.co_code, b.co_names):
         return False
     pairs = list(zip(a.co_consts, b.co_consts, strict=False))

@@ -2,7 +2,7 @@
 
 An expression is a value and the graph that it belongs to.  Each operator of Python appends the
 nodes that it stands for; broadcasts and constants become nodes and values of their own, as in any
-graph.  Comparisons stay those of Python objects: `alpenglow.functions` has `less` and the others.
+graph.  Comparisons compare Python objects: `alpenglow.functions` has `less` and the others.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def transposed(places: Array, weights: Array, extent: int) -> tuple[Array, Array
     `places[t, i]` is named by position i with weight `weights[t, i]`; a weight of 0 names nothing.
     Both results have as many rows as the most that name one element.  An element that fewer name
     reads its last one several times, with halves of its weight, for a weight of 0 would make NaN of
-    what is infinite.  What nothing names reads the position past the last.
+    what is infinite.  An element that no position names reads the position past the last.
     """
     taps, count = places.shape
     share: Array = weights.reshape(-1).astype(np.float64)

@@ -58,7 +58,7 @@ class InProcess(Executable):
         """
 
     def prepared(self, values: Mapping[str, int]) -> short.Prepared:
-        """Return what runs short calls for these values of all symbols; compile if need be."""
+        """Return the prepared short call for these values of all symbols; compile if need be."""
         return short.Prepared(self.place(values), self.threads)
 
     def execute(self, env: dict[str, Any], place: Place, call: Call) -> None:
