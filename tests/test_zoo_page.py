@@ -40,11 +40,12 @@ def test_the_head_has_the_geometric_means_and_the_slowest() -> None:
 
 
 def test_a_row_has_times_and_ratios_of_both() -> None:
-    [(network, row)] = results({"fixed": timed(2, 3), "open": timed(4, 3) | {"compiled": [1, 0]}})
+    opened = timed(4, 3) | {"compiled": [1, 0], "again": 2}
+    [(network, row)] = results({"fixed": timed(2, 3) | {"again": 0}, "open": opened})
 
     line = zoo_page.printed(network, row)
 
-    assert line.endswith("| 1 0 | 1e-06 | 1.0 / 1.0 | 150 | 2.000 / 4.000 | 1.50 / 0.75")
+    assert line.endswith("| 1 0 | 0 / 2 | 1e-06 | 1.0 / 1.0 | 150 | 2.000 / 4.000 | 1.50 / 0.75")
 
 
 def test_a_row_from_before_open_extents_were_timed_is_printed() -> None:

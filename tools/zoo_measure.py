@@ -9,11 +9,13 @@ for times; it is imported late, so that the peak of memory is ours.  `tools/zoo.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,7 @@ def fixed(model: Path, weights: str, inputs: list[Feeds], row: Row) -> None:
     row["peak_mb"] = peak_mb()
     row["staged"] = type(exe).__name__ != "Executable"
     row |= verdict(got, feeds, model, weights)
+    row["again"] = compiled_again(exe, [feeds])
     row |= timed(exe, feeds, model)
 
 
@@ -78,7 +81,34 @@ def extents_open(model: Path, weights: str, inputs: list[Feeds], row: Row) -> No
         if number == 0 or _rank(found) > _rank(row):
             row |= found
     row["staged"] = type(exe).__name__ != "Executable"
+    row["again"] = compiled_again(exe, inputs)
     row |= timed(exe, inputs[-1], model)
+
+
+def compiled_again(exe: Any, inputs: list[Feeds]) -> int:
+    """Call with inputs that were met; return how many graphs are compiled, which should be none."""
+    with compilations() as lines:
+        for feeds in inputs:
+            exe.run(feeds)
+    return len(lines)
+
+
+@contextmanager
+def compilations() -> Iterator[list[str]]:
+    """Yield the list to which the log adds a line for each graph that is compiled."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda r: lines.append(r.getMessage())  # type: ignore[method-assign]
+    handler.addFilter(lambda r: r.getMessage().startswith("compiled "))
+    log = logging.getLogger("alpenglow")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def timed(exe: Any, feeds: Feeds, model: Path) -> Row:

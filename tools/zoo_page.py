@@ -12,7 +12,7 @@ from zoo_models import ZOO, Network
 Row = dict[str, Any]
 
 COLUMNS = (
-    *("network", "file MB", "nodes", "fixed", "open", "compiled", "relative"),
+    *("network", "file MB", "nodes", "fixed", "open", "compiled", "again", "relative"),
     *("cold s", "peak MB", "ms", "ratio"),
 )
 Results = Sequence[tuple[Network, Row]]
@@ -48,7 +48,8 @@ first of the sizes, / of open ones, with the last.  `cold` is the time to compil
 an empty cache, fixed / open; `peak` the memory of the process for fixed extents; `relative` the
 largest difference of fixed and open as a part of the output's largest element.  `compiled` counts
 what each size of the open calls had to compile; [dynamic.md](dynamic.md) says what is compiled once
-more.  Seconds are those of the machine as it was: beside other work they are longer.
+more.  `again` counts what second calls with the same inputs compile, fixed / open.  Seconds are
+those of the machine as it was: beside other work they are longer.
 """
 
 
@@ -135,6 +136,7 @@ def _cells(network: Network, row: Row) -> list[str]:
         outcome(fixed),
         outcome(opened),
         " ".join(map(str, compiled)) or "–",
+        _of_both(row, "again", lambda r: str(r["again"])),
         f"{max(errors):.0e}" if errors else "–",
         _of_both(row, "cold_s", lambda r: f"{r['cold_s']:.1f}"),
         f"{fixed['peak_mb']:.0f}" if "peak_mb" in fixed else "–",
