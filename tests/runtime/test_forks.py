@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ import growing_cases
 import open_cases
 import staged_cases
 from alpenglow.base import locks
-from alpenglow.base.errors import SessionError
+from alpenglow.base.errors import SessionError, UnsupportedError
 from alpenglow.base.memory import uncollected
 from alpenglow.runtime.open_extents import OpenExecutable
 from alpenglow.runtime.runner import Runner
+from host_toys import chain, workers
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here"),
@@ -32,6 +34,10 @@ pytestmark = [
 ]
 
 PATIENCE = 30.0
+
+
+def same(x: Any) -> Any:
+    return x
 
 
 def in_child(action: Callable[[], None]) -> None:
@@ -138,6 +144,54 @@ def test_a_child_finds_a_session_that_was_in_a_call_lost_and_others_as_they_were
     with meanwhile(holding(busy._lock)):
         in_child(used)
     assert busy(one)[0] == idle(one)[0] == 2
+
+
+@pytest.mark.parametrize("on", ["executable", "host"])
+def test_requests_that_a_fork_finds_undone_fail_in_the_child_alone(on: str) -> None:
+    g = ag.Graph("net")
+    x = g.input("x", "f32[4]")
+    g.output("y", g(growing_cases.Add(), x, x))
+    exe, feeds = ag.compile(g, threads=1), {"x": np.ones(4, np.float32)}
+    begun, go, told = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def hold(_: Any) -> dict[str, Any]:
+        begun.set()
+        go.wait(PATIENCE)
+        return {}
+
+    def submitted(host: ag.Host) -> list[Future[Any]]:
+        if on == "host":
+            host.add(chain(["a"], [same]))
+            host.add(chain(["a"], [hold], "held"))
+            done = host.submit("chain", {"x": 1})
+            done.result(PATIENCE)
+            return [done, host.submit("held", {"x": 1}), host.submit("chain", {"x": 2})]
+        done = exe.submit(feeds)
+        done.result(PATIENCE)
+        assert exe.manager is not None
+        return [done, exe.manager.submit(hold), exe.submit(feeds)]
+
+    with ag.Host(workers("a")) as host:
+        done, *undone = submitted(host)
+        assert begun.wait(PATIENCE)
+        for future in undone:
+            future.add_done_callback(lambda _: told.release())
+
+        def lost() -> None:
+            assert not wait([done, *undone], PATIENCE).not_done
+            assert done.result(0)
+            for future in undone:
+                with pytest.raises(UnsupportedError, match="forked before the request was done"):
+                    future.result(0)
+            assert not told.acquire(blocking=False)
+            assert (exe.submit(feeds).result(PATIENCE)["y"] == 2).all()
+
+        with undone[0]._condition, undone[1]._condition:  # as if other threads held them
+            in_child(lost)
+        go.set()
+        assert not wait(undone, PATIENCE).not_done
+        assert not any(future.exception(0) for future in undone)
+    assert all(told.acquire(timeout=PATIENCE) for _ in undone)
 
 
 def test_the_collector_of_a_child_rests_for_no_other_thread() -> None:

@@ -64,6 +64,7 @@ class Request(Future[Results]):
         self._lock = threading.Lock()  # of the two that follow
         self._is: Literal["waiting", "running", "over"] = "waiting"
         self._stopped = 0  # why, as stop words say it
+        _requests.add(self)
 
     def running(self) -> bool:
         return self._is == "running"
@@ -136,6 +137,23 @@ class Request(Future[Results]):
             self.fail(error)
         else:
             self.finish(results)
+
+    def lose(self) -> None:
+        """Fail in the child of a fork, unless it is done: what would end it is in the parent.
+
+        Locks that a thread of the parent held stay held, so they are replaced.  Callbacks are
+        called in the parent alone.
+        """
+        self._lock, self._condition = threading.Lock(), threading.Condition()
+        if not self.done():
+            self._is, self.work = "over", None
+            self._done_callbacks.clear()
+            self.set_exception(
+                UnsupportedError(
+                    "the process was forked before the request was done; its parent has the result",
+                    hint="submit it again in this process",
+                )
+            )
 
     def leave(self) -> None:
         """Take note that the request is over, whatever came of it, before its caller is told."""
@@ -385,6 +403,7 @@ def full(name: str, waiting: int) -> BusyError:
 
 _making = threading.Lock()
 _managers: weakref.WeakSet[Manager] = weakref.WeakSet()
+_requests: weakref.WeakSet[Request] = weakref.WeakSet()
 
 
 @atexit.register
@@ -399,6 +418,8 @@ def _reset_all() -> None:
     _making = threading.Lock()
     for manager in list(_managers):
         manager._reset()
+    for request in list(_requests):
+        request.lose()
 
 
 if hasattr(os, "register_at_fork"):
