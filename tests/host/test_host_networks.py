@@ -155,3 +155,9 @@ def test_a_host_is_refused_that_cannot_be() -> None:
     for some, more, message in cases:
         with pytest.raises(OptionError, match=message):
             ag.Host(some, **more)
+
+
+@pytest.mark.parametrize("name", ["", "a b", 3, CPU])
+def test_a_worker_is_refused_whose_name_is_no_word(name: Any) -> None:
+    with pytest.raises(OptionError, match="a worker is called"):
+        ag.Worker(name, CPU)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import alpenglow as ag
+from alpenglow import train
 from alpenglow.base import knobs, store
 from alpenglow.base.errors import ModelError
 from alpenglow.driver import artifact_cache
@@ -232,6 +233,56 @@ def test_what_is_written_into_arrays_changes_no_result(tmp_path: Path, form: str
         overwritten(path)
 
     assert running(feeds) == expected
+
+
+# ── training ──
+
+
+def trained(path: Path | Mapping[str, Array], harmed: Callable[[], None]) -> list[bytes]:
+    """Train `w`, with `b` a constant; return what comes of it, harmed between the second step and
+    the third, before an evaluation is compiled."""
+    if isinstance(path, Path):
+        g = ag.load(path)
+    else:
+        g = ag.Graph("g")
+        x, w = g.input("x", "f32[2,64]"), g.constant(path["w"], "w")
+        g.output("y", g(Add(), g(MatMul(), x, w), g.constant(path["b"], "b")))
+    g = train.supervise(train.trainable(g, "w"), "mse")
+    trainer = train.Trainer(g, "loss", train.Adam(0.01), threads=1)
+    feeds = {"x": calls("fixed")[0]["x"], "labels": np.zeros((2, N), np.float32)}
+    losses = [trainer.step(feeds)["loss"] for _ in range(2)]
+    harmed()
+    losses += [trainer.step(feeds)["loss"] for _ in range(2)]
+    losses.append(np.float64(trainer.evaluate(feeds)["loss"]))
+    used = ag.compile(trainer.trained(), threads=1)
+    return [*(loss.tobytes() for loss in losses), Running(used, "")({"x": feeds["x"]})]
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("write", [onnx_file, onnx_with_external_data])
+def test_what_is_written_into_a_model_changes_nothing_that_is_trained(
+    tmp_path: Path, write: Callable[..., tuple[Path, list[Path]]], harm: Harm
+) -> None:
+    path, files = write(tmp_path, "fixed")
+
+    def harmed() -> None:
+        for file in files:
+            harm(file)
+
+    expected = trained(path, lambda: None)
+
+    assert trained(path, harmed) == expected
+
+
+def test_what_is_written_into_arrays_changes_nothing_that_is_trained() -> None:
+    rows = np.broadcast_to(B, (2, N))
+    memory = {"w": W.copy(), "b": rows.copy()}
+
+    def harmed() -> None:
+        for array in memory.values():
+            array[...] = 9
+
+    assert trained(memory, harmed) == trained({"w": W, "b": rows}, lambda: None)
 
 
 # ── files that are mapped ──

@@ -49,7 +49,7 @@ class Worker:
     link: Link = Link()
 
     def __post_init__(self) -> None:
-        if not self.name or not all(c.isalnum() or c in "_-." for c in self.name):
+        if not isinstance(self.name, str) or not self.name or not all(c.isalnum() or c in "_-." for c in self.name):
             raise OptionError(
                 f"a worker is called {self.name!r}, expected letters, digits, '_', '-' and '.'"
             )
