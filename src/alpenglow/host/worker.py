@@ -49,7 +49,8 @@ class Worker:
     link: Link = Link()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name or not all(c.isalnum() or c in "_-." for c in self.name):
+        word = isinstance(self.name, str) and self.name
+        if not word or not all(c.isalnum() or c in "_-." for c in word):
             raise OptionError(
                 f"a worker is called {self.name!r}, expected letters, digits, '_', '-' and '.'"
             )
