@@ -93,19 +93,28 @@ def compiled_again(exe: Any, inputs: list[Feeds]) -> int:
     return len(lines)
 
 
+class _Compilations(logging.Handler):
+    """Keeps the lines that tell of compilations."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (line := record.getMessage()).startswith("compiled "):
+            self.lines.append(line)
+
+
 @contextmanager
 def compilations() -> Iterator[list[str]]:
     """Yield the list to which the log adds a line for each graph that is compiled."""
-    lines: list[str] = []
-    handler = logging.Handler(logging.INFO)
-    handler.emit = lambda r: lines.append(r.getMessage())  # type: ignore[method-assign]
-    handler.addFilter(lambda r: r.getMessage().startswith("compiled "))
+    handler = _Compilations(logging.INFO)
     log = logging.getLogger("alpenglow")
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        yield lines
+        yield handler.lines
     finally:
         log.removeHandler(handler)
         log.setLevel(level)

@@ -147,7 +147,7 @@ class Request(Future[Results]):
         self._lock, self._condition = threading.Lock(), threading.Condition()
         if not self.done():
             self._is, self.work = "over", None
-            self._done_callbacks.clear()
+            self._done_callbacks.clear()  # type: ignore[attr-defined]
             self.set_exception(
                 UnsupportedError(
                     "the process was forked before the request was done; its parent has the result",
