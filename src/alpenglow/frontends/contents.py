@@ -136,12 +136,12 @@ def of_constant(v: Value) -> Array | None:
     """Return the elements of a small constant of integers, which may be floats by their type."""
     if v.array is None or v.array.size > LIMIT:
         return None
-    if v.type.dtype in MOST_EXACT and assumed() is not None:
-        whole = np.isfinite(v.array).all() and (v.array == np.rint(v.array)).all()
+    most = MOST_EXACT.get(v.type.dtype)
+    if most is not None and assumed() is not None:
+        whole = (np.abs(v.array) <= most).all() and (v.array == np.rint(v.array)).all()
         if not whole or (np.signbit(v.array) & (v.array == 0)).any():
             return None
-        integers = v.array.astype(np.int64).astype(object)
-        return integers if _is_exact(v.type, integers) else None
+        return v.array.astype(np.int64).astype(object)
     return v.array.astype(object) if v.array.dtype.kind in "iub" else None  # Python's own numbers
 
 
