@@ -186,8 +186,6 @@ REASONS: tuple[tuple[str, str, str], ...] = (
      "long sums are not split: a panel is one vector, or none, wide (`LONGEST` in `matmul.py`)"),
     ("Conv|ConvInteger|QLinearConv", r"group=(?!1\))\d+",
      "narrow groups have no template, or blocks that are mostly padding (`layout`)"),
-    ("ConvTranspose", r"dilations=\[[^\]]*[2-9]",
-     "phases are for dilations of 1; zeros are multiplied (`phases`)"),
     ("Softmax|LogSoftmax|CumSum", r",1\]\D*axis|,1\], 0\)",
      "an extent of 1 at the end hides the axis: `columns` has one lane"),
     ("Reduce.*|GlobalAveragePool|Einsum", r"^\w+\(\w+\[(\d+,)+[1-4]\]",

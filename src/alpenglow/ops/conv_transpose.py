@@ -100,30 +100,73 @@ class ConvTranspose(Composite):
     def _extent(self, i: int, extent: Dim, kernel: Dim) -> Dim:
         if not known(kernel) or kernel < 1:
             raise TypeRuleError(f"conv_transpose: the window is {kernel} wide, expected a number")
-        cut = self.pads[i] + self.pads[len(self.strides) + i] - self.output_padding[i]
-        out = (extent - 1) * self.strides[i] + (kernel - 1) * self.dilations[i] + 1 - cut
+        out = self._reach(i, extent, kernel)
         if extent == 0 or (known(out) and out < 1):
             raise TypeRuleError(f"conv_transpose: nothing is left of an axis of {extent}")
         return out
 
+    def _reach(self, i: int, extent: Dim, kernel: int) -> Dim:
+        cut = self.pads[i] + self._cut_after()[i]
+        return (extent - 1) * self.strides[i] + (kernel - 1) * self.dilations[i] + 1 - cut
+
     def lower(self, b: Graph, x: Value, w: Value, bias: Value | None = None) -> Value:
+        window = w.type.extents[2:]
         alone = self.group == 1 and all(d == 1 for d in x.type.shape[2:])
         if alone and max(self.dilations) == 1:
             return self._of_one_pixel(b, x, w, bias)
+        steps = self._steps(window)
+        if max(steps) > 1:
+            return self._spread(b, steps, x, w, bias)
         if max(self.dilations) == 1 and self._phases_differ(w):
             return self._phase_by_phase(b, x, w, bias)
-        if max(self.dilations) == 1:
-            each = None if bias is None else self.of_phases(b, bias)
-            return self.interleaved(b, x, self.phases(b, w), each, w.type.extents[2:])
-        spatial = len(self.strides)
-        reach = [(k - 1) * d for k, d in zip(w.type.extents[2:], self.dilations, strict=True)]
-        before = [r - p for r, p in zip(reach, self.pads[:spatial], strict=True)]
-        after = [r - p + q for r, p, q in
-                 zip(reach, self.pads[spatial:], self.output_padding, strict=True)]  # fmt: skip
-        if any(s != 1 for s in self.strides):
-            x = b(Dilate((1, 1, *self.strides)), x)
-        conv, x = self._conv(b, x, before, after)
-        return b(conv, x, self._backwards(b, w, (1,) * spatial), bias)
+        each = None if bias is None else self.of_phases(b, bias)
+        return self.interleaved(b, x, self.phases(b, w), each, window)
+
+    def _steps(self, window: tuple[int, ...]) -> list[int]:
+        """Return for each axis how far apart the elements lie that x contributes to.
+
+        Nothing is left out where nothing is dilated, even if strides are wider than the window.
+        """
+        axes = zip(self.strides, self.dilations, window, strict=True)
+        return [1 if d == 1 else s if k == 1 else math.gcd(s, d) for s, d, k in axes]
+
+    def _spread(
+        self, b: Graph, steps: list[int], x: Value, w: Value, bias: Value | None
+    ) -> Value:
+        """Return the result where x contributes to every `steps`-th element of an axis alone.
+
+        These are a result with strides and dilations that are smaller; the others are the bias.
+        """
+        window, shape = w.type.extents[2:], self.infer(x.type, w.type).shape
+        cuts = self.pads[: len(steps)], self._cut_after()
+        firsts, lasts = ([ceil_div(p, g) for p, g in zip(cut, steps, strict=True)] for cut in cuts)
+        dense = ConvTranspose(
+            tuple(s // g for s, g in zip(self.strides, steps, strict=True)),
+            (*firsts, *(max(p, 0) for p in lasts)),
+            tuple(max(d // g, 1) for d, g in zip(self.dilations, steps, strict=True)),
+            tuple(max(-p, 0) for p in lasts),
+            self.group,
+        )
+        extents = zip(x.type.shape[2:], window, strict=True)
+        if any(known(d) and d < 1 for d in (dense._reach(i, *of) for i, of in enumerate(extents))):
+            y = b(Broadcast(shape), b.constant(np.zeros((1,) * len(shape), x.type.numpy)))
+        else:
+            y = b(Dilate((1, 1, *steps)), b(dense, x, w))
+            before, after = (
+                [p * g - q for p, g, q in zip(pads, steps, cut, strict=True)]
+                for pads, cut in zip((firsts, lasts), cuts, strict=True)
+            )
+            if any(before) or any(after):
+                y = b(Pad((0, 0, *before), (0, 0, *after)), y)
+        if bias is None:
+            return y
+        each = b(Reshape((bias.type.shape[0], *[1] * len(steps))), bias)
+        return b(Add(), y, stretch(b, each, shape))
+
+    def _cut_after(self) -> list[int]:
+        """Return how much is cut off behind each axis."""
+        pads = self.pads[len(self.strides) :]
+        return [p - q for p, q in zip(pads, self.output_padding, strict=True)]
 
     def _of_one_pixel(self, b: Graph, x: Value, w: Value, bias: Value | None) -> Value:
         """Return the result where x has one pixel: its product with all of the window."""
@@ -143,11 +186,11 @@ class ConvTranspose(Composite):
     def interleaved(
         self, b: Graph, x: Value, w: Value, bias: Value | None, window: tuple[int, ...],
     ) -> Value:  # fmt: skip
-        """Return the result by weights and bias of `phases`, where nothing is dilated.
+        """Return the result by weights and bias of `phases`, for a window of so many elements.
 
-        Element s m + r of an axis is the sum of w[r + s j] x[m - j] over j, of a window of so many
-        elements in all.  So one convolution makes the strides' product of results from an element
-        of x, and they are put side by side.
+        Strides and dilations have no common divisor.  Element s m + d t of an axis is the sum of
+        w[t + s j] x[m - d j] over j.  So one convolution makes the strides' product of results from
+        an element of x, and they are put side by side.
         """
         before, after = self._around(window)
         conv, x = self._conv(b, x, before, after)
@@ -155,25 +198,51 @@ class ConvTranspose(Composite):
 
     def _around(self, window: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """Return how much padding the convolution of all phases has before each axis and after."""
-        steps, firsts = self.strides, self.pads[: len(window)]
-        taps = [ceil_div(k, s) for k, s in zip(window, steps, strict=True)]
-        before = [t - 1 - p // s for t, p, s in zip(taps, firsts, steps, strict=True)]
-        return before, [-(-end // s) - 1 for end, s in zip(self._ends(window), steps, strict=True)]
+        axes = zip(self.strides, self.dilations, window, self.pads, strict=False)
+        before = [d * (ceil_div(k, s) - 1) + d * (s - 1) // s - p // s for s, d, k, p in axes]
+        return before, [-(-end // s) - 1
+                        for end, s in zip(self._ends(window), self.strides, strict=True)]
 
     def _ends(self, window: tuple[int, ...]) -> list[int]:
         """Return where the last window ends on each axis, from where what is kept ends."""
-        lasts = self.pads[len(window) :]
-        return [k - p + q for k, p, q in zip(window, lasts, self.output_padding, strict=True)]
+        axes = zip(window, self.dilations, self._cut_after(), strict=True)
+        return [(k - 1) * d + 1 - p for k, d, p in axes]
 
     def _put_together(self, b: Graph, y: Value, window: tuple[int, ...]) -> Value:
         """Return the result of what all phases, one after the other, have of each element of x."""
         steps, firsts, ends = self.strides, self.pads[: len(window)], self._ends(window)
+        y = self._in_order(b, y)
         starts = [p % s for p, s in zip(firsts, steps, strict=True)]
         image = [
             d * s - start - (-end % s)
             for d, s, start, end in zip(y.type.shape[2:], steps, starts, ends, strict=True)
         ]
         return side_by_side(b, y, self.group, steps, starts, image)
+
+    def _in_order(self, b: Graph, y: Value) -> Value:
+        """Return the phases of y in the order in which their elements lie side by side.
+
+        Where dilations are larger than 1, a later phase may begin before the first one, and the
+        number of elements between is no multiple of the stride.
+        """
+        axes = [*zip(self.strides, self.dilations, strict=True)]
+        most = [d * (s - 1) // s for s, d in axes]
+        if not any(most):
+            return y
+        (n, channels, *coarse), count = y.type.shape, math.prod(self.strides)
+        apart = (n, self.group, count, channels // (self.group * count))
+        split = b(Reshape((*apart, *coarse)), y)
+        image = [extent - m for extent, m in zip(coarse, most, strict=True)]
+        sizes, ones = (*apart[:2], 1, apart[3], *image), (1,) * (4 + len(axes))
+        parts = []
+        for place in itertools.product(*map(range, self.strides)):
+            taps = [r * pow(d, -1, s) % s for r, (s, d) in zip(place, axes, strict=True)]
+            number = 0
+            for tap, s in zip(taps, self.strides, strict=True):
+                number = number * s + tap
+            starts = [m - d * t // s for m, t, (s, d) in zip(most, taps, axes, strict=True)]
+            parts.append(b(Slice((0, 0, number, 0, *starts), sizes, ones), split))
+        return b(Reshape((n, channels, *image)), b(Concat(2), *parts))
 
     def _phases_differ(self, w: Value) -> bool:
         """Whether phases have windows of several sizes, and weights that are computed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, ModelError, TypeRuleError, UnsupportedError
+from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
 
@@ -123,6 +125,10 @@ TRANSPOSED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 4, 3, 3), (4, 3, 3, 3), {"group": 2, "strides": [2, 2], "output_padding": [1, 1]}),
     ((1, 6, 3, 3), (6, 1, 3, 3), {"group": 6, "pads": [1, 1, 1, 1]}),
     ((1, 2, 3, 4), (2, 2, 2, 3), {"dilations": [2, 3], "strides": [1, 2]}),
+    ((2, 4, 3, 4), (4, 2, 3, 2), {"dilations": [2, 3], "strides": [4, 2], "pads": [0, 3, 2, 0]}),
+    ((1, 4, 1, 1), (4, 2, 1, 1), {"dilations": [3, 3], "strides": [3, 2], "group": 2,
+                                  "pads": [1, 0, 0, 0], "output_padding": [2, 1]}),
+    ((1, 2, 3, 2, 3), (2, 3, 2, 3, 2), {"strides": [3, 2, 4], "dilations": [2, 3, 6]}),
     ((1, 2, 3, 4), (2, 2, 3, 3), {"strides": [2, 2], "output_shape": [6, 9]}),
     ((1, 2, 3, 4), (2, 2, 3, 3), {"strides": [3, 2], "auto_pad": "SAME_UPPER"}),
     ((1, 2, 3, 4), (2, 2, 3, 4), {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
@@ -144,6 +150,39 @@ def test_conv_transpose_agrees_with_onnx_runtime(
     model = node_model("ConvTranspose", feeds, constants, opset=11, **attributes)
 
     assert_close(runtimes(model, feeds), ours(model, feeds), 1e-4)
+
+
+SPREAD = [
+    (stride, dilation, kernel, pads, extra)
+    for stride, dilation in itertools.product((1, 2, 3, 4, 6), (2, 3, 4, 6))
+    for kernel, pads, extra in ((1, (0, 0), 0), (2, (1, 0), 1), (3, (2, 5), 0), (5, (0, 3), 1))
+    if extra < stride and 2 * stride + (kernel - 1) * dilation + 1 + extra > sum(pads)
+]
+
+
+@pytest.mark.parametrize("place", range(0, len(SPREAD), 8))
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.sampled(2)
+def test_dilated_conv_transpose_agrees_with_onnx_runtime(place: int, group: int) -> None:
+    """Compare lines and planes, and the code for dynamic dimensions of one in eight."""
+    for number in range(place, min(place + 8, len(SPREAD))):
+        axes = [SPREAD[number], SPREAD[(7 * number + 3) % len(SPREAD)]]
+        for spatial in (1, 2):
+            strides, dilations, kernel, pads, extra = map(list, zip(*axes[:spatial], strict=True))
+            attributes = {"strides": strides, "dilations": dilations, "output_padding": extra,
+                          "pads": [p[end] for end in (0, 1) for p in pads], "group": group}
+            feeds = {"x": drawn(1, 4, *(3, 5)[:spatial])}
+            constants = {"w": drawn(4, 3, *kernel), "b": drawn(3 * group)}
+            model = node_model("ConvTranspose", feeds, constants, opset=11, **attributes)
+            expected = runtimes(model, feeds)
+            graph = load(model)
+            assert isinstance(graph, ag.Graph)
+            assert_close(expected, [*evaluate(graph, feeds).values()], 1e-4)
+            if number > place:
+                continue
+            for axis in range(spatial):
+                model.graph.input[0].type.tensor_type.shape.dim[2 + axis].dim_param = f"n{axis}"
+            assert_close(expected, [*ag.compile(model).run(feeds).values()], 1e-4)
 
 
 EQUATIONS: list[tuple[str, list[tuple[int, ...]]]] = [
