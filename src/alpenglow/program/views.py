@@ -3,8 +3,9 @@
 Forwards, the result of a reshape, transpose, slice or broadcast becomes a view of its operand, and
 so do complex numbers read as pairs, and pairs as complex numbers.  Backwards, the operands of a
 concat or of a pad with a constant are computed in place, inside the result; a pad then only fills
-its border.  Pairs that are an output as complex numbers are computed there.  What no strides can
-express stays as a copy, and so does what a kernel reads over and over against the grain.
+its border.  What is an output in another shape, or as complex numbers, is computed there.  What no
+strides can express stays as a copy, and so does what a kernel reads over and over against the
+grain.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def eliminate_copies(program: Program) -> Program:
         if isinstance(instr.op, Concat | Pad):
             _inside_out(program, instr, makers, homes)
         _into_carried(program, instr, makers, homes)
-        if isinstance(instr.op, ViewAsComplex):
+        if isinstance(instr.op, Reshape | ViewAsComplex):
             _into_output(program, instr, makers, homes)
     body: list[Instr] = []
     buffers = dict(program.buffers)
@@ -216,11 +217,15 @@ def _inside_out(program: Program, instr: Instr, makers: Mapping[str, Instr], hom
 
 
 def _into_output(program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes) -> None:
-    """Let pairs be computed in the output that holds them as complex numbers."""
-    (out,), (pairs,) = instr.outs, instr.reads()
-    written = program.buffers[out.buffer].space == "output"
-    if written and _movable(program, pairs, makers, homes):
-        homes[pairs.buffer] = as_real(out)
+    """Compute an operand in the output that holds it in another shape, or as complex numbers."""
+    (out,), (x,) = instr.outs, instr.reads()
+    written = program.buffers[out.buffer].space == "output" and out == whole(out.buffer, out.type)
+    if not written or not _movable(program, x, makers, homes):
+        return
+    if isinstance(instr.op, ViewAsComplex):
+        homes[x.buffer] = as_real(out)
+    else:
+        homes[x.buffer] = Region(out.buffer, x.type, 0, row_major(x.shape))
 
 
 def _into_carried(
