@@ -15,7 +15,7 @@ from alpenglow.ir.types import Array
 from alpenglow.machines.vector.operators.winograd import WinogradInput
 from alpenglow.machines.vector.passes import bands, batch
 from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.arithmetic import Abs, Add
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.reduction import ReduceMean
@@ -130,3 +130,16 @@ def test_what_winograd_transforms_may_be_an_output() -> None:
 ])  # fmt: skip
 def test_parts_divide_the_batch_and_are_not_many(samples: int, nbytes: int, part: int) -> None:
     assert batch._part(samples, nbytes, SMALL.facts.cache) == part
+
+
+def test_layers_that_follow_each_other_are_split_and_others_not() -> None:
+    g = ag.Graph("f")
+    x = g.input("x", "f32[6,16,60,60]")
+    pool = MaxPool((2, 2), (2, 2), (0, 0, 0, 0), (1, 1))
+    alone, first = g(Abs(), g(pool, x)), g(pool, x)
+    g.output("alone", alone)
+    g.output("last", g(pool, g(Abs(), g(pool, g(Abs(), first)))))
+    nodes = batch.split_batches(g, SMALL).nodes
+
+    assert Counter(n.op.name for n in nodes)["max_pool"] == 1 + 3 * SAMPLES
+    assert alone.producer in nodes

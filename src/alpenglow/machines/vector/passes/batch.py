@@ -80,7 +80,24 @@ def _chosen(g: Graph, axes: dict[Value, int], batch: int, cache: int) -> list[No
             pays = last in chosen
         if pays:
             chosen[node] = None
-    return list(chosen)
+    return _chained(list(chosen))
+
+
+def _chained(nodes: list[Node]) -> list[Node]:
+    """Return the nodes without those of which nothing is read while it is in the cache.
+
+    Elementwise operators run with what is before them, and a reshape does not run.
+    """
+    chains: dict[Node, list[Node]] = {}
+    for node in nodes:
+        joined = [node]
+        makers = (v.producer for v in _operands(node))
+        before = {id(c): c for m in makers if m is not None and (c := chains.get(m))}
+        joined = [n for chain in (*before.values(), joined) for n in chain]
+        chains.update(dict.fromkeys(joined, joined))
+    steps = {id(c): sum(not isinstance(n.op, Elementwise | Reshape) for n in c)
+             for c in chains.values()}  # fmt: skip
+    return [n for n in nodes if steps[id(chains[n])] > 1]
 
 
 def _part(batch: int, nbytes: int, cache: int) -> int:
