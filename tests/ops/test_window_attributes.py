@@ -16,6 +16,7 @@ import pytest
 
 import alpenglow as ag
 from agreement import TARGETS, Array, disagreements
+from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import TensorType
 from alpenglow.kernel.stmt import Store, statements
@@ -53,12 +54,14 @@ def weights(*shape: int) -> Array:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def assert_right(shape: tuple[int, ...], cases: Sequence[Callable[[Graph, Value], Value]]) -> None:
+def assert_right(
+    shape: tuple[int, ...], cases: Sequence[Callable[[Graph, Value], Value]], dtype: str = "f32"
+) -> None:
     """Assert that the cases, dealt out among the machines, are what the evaluator makes of them."""
     wrong = []
     for i, target in enumerate(TARGETS):
         g = ag.Graph("f")
-        x = g.input("x", TensorType("f32", shape))
+        x = g.input("x", TensorType(dtype, shape))
         for n, case in enumerate(cases[i :: len(TARGETS)]):
             g.output(f"y{n} {case}", case(g, x))
         wrong += disagreements(g, targets=[target])
@@ -78,7 +81,9 @@ class Convolution:
         half = len(self.zeros) // 2
         if self.zeros:
             x = g(Pad((0, 0, *self.zeros[:half]), (0, 0, *self.zeros[half:])), x)
-        return g(self.op, x, g.constant(weights(*self.w)))
+        w = weights(*self.w)
+        small = (w * 20).astype(np.int8)
+        return g(self.op, x, g.constant(small if x.type.dtype == "u8" else w))
 
 
 PARTS = 5
@@ -151,6 +156,67 @@ def test_convolutions_of_one_and_three_spatial_axes_heed_all_their_attributes() 
             for kernel in product((1, 2), repeat=spatial)
             for before, after in product(((0,) * spatial, (1, 0, 2)[:spatial]), repeat=2)
         ])  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "u8"])
+@pytest.mark.parametrize("channels", [2, 3])
+@pytest.mark.sampled(3)
+def test_few_channels_are_convolved_each_alone_in_rows_of_any_length(
+    channels: int, dtype: str
+) -> None:
+    for width in (1, 8, 33, 141):
+        lines = [
+            Convolution(Conv((stride,), pads, (dilation,), channels), (channels, 1, taps))
+            for stride, dilation, taps, pads in (
+                (1, 1, 3, (1, 1)), (1, 3, 5, (9, 4)), (2, 1, 1, (0, 0)), (2, 2, 4, (4, 0)),
+                (3, 2, 2, (0, 3)), (4, 1, 5, (4, 6)), (5, 1, 3, (2, 2)),
+            )
+            if width + sum(pads) > (taps - 1) * dilation
+        ]
+        assert_right((2, channels, width), lines, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "u8"])
+@pytest.mark.sampled(1)
+def test_few_channels_are_convolved_each_alone_in_images(dtype: str) -> None:
+    for height, width in ((3, 40), (19, 17)):
+        assert_right((2, 3, height, width), [
+            Convolution(Conv(strides, pads, dilations, 3), (3, 1, *taps))
+            for strides, dilations, taps, pads in (
+                ((1, 1), (1, 1), (3, 3), (1, 1, 1, 1)), ((2, 2), (1, 1), (3, 3), (1, 1, 0, 2)),
+                ((1, 3), (2, 1), (2, 4), (2, 0, 2, 3)), ((3, 4), (1, 2), (2, 2), (1, 3, 1, 0)),
+                ((1, 1), (3, 1), (1, 7), (0, 6, 0, 6)), ((4, 1), (1, 5), (7, 2), (6, 0, 6, 9)),
+                ((1, 5), (1, 1), (2, 3), (1, 1, 1, 1)),
+            )
+        ], dtype)  # fmt: skip
+
+
+def test_few_channels_are_convolved_each_alone_along_a_dynamic_dimension() -> None:
+    g = ag.Graph("f")
+    x = g.input("x", "f32[2,3,n]")
+    for stride, pads in ((1, (2, 2)), (2, (0, 3))):
+        op = Conv((stride,), pads, (2,), 3)
+        g.output(f"y{stride}", g(op, x, g.constant(weights(3, 1, 3)), g.constant(weights(3))))
+    for target in TARGETS:
+        exe = ag.compile(g, target=target, threads=1)
+        for n in (70, 8, 5, 133):
+            feed = weights(2, 3, n)
+            for name, expected in evaluate(g.bind({"n": n}), {"x": feed}).items():
+                np.testing.assert_allclose(exe.run({"x": feed})[name], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "u8"])
+@pytest.mark.parametrize(("groups", "per_group", "outputs"), [(9, 3, 4), (9, 9, 3), (12, 1, 6)])
+@pytest.mark.sampled(3)
+def test_narrow_groups_are_convolved_in_blocks_that_are_filled(
+    groups: int, per_group: int, outputs: int, dtype: str
+) -> None:
+    channels, shape = groups * per_group, (groups * outputs, per_group)
+    assert_right((2, channels, 5, 6), [
+        Convolution(Conv(strides, pads, dilations, groups), (*shape, *kernel))
+        for strides, dilations in (((2, 2), (1, 1)), ((1, 3), (2, 1)), ((1, 1), (1, 1)))
+        for kernel, pads in ((KERNELS[0], PADS[0]), (KERNELS[1], PADS[3]), (KERNELS[3], PADS[2]))
+    ], dtype)  # fmt: skip
 
 
 @pytest.mark.slow

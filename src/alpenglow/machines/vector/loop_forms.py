@@ -200,7 +200,8 @@ def depthwise_planar(
     assert x is not None and w is not None
     spatial = len(op.strides)
     lead, place = at[:-spatial], at[-spatial:]
-    total = k.accumulator(0, "f32")
+    dtype = "f32" if x.type.dtype == "f32" else "i32"
+    total = k.accumulator(0, dtype)
     with k.loops(w.shape[-spatial:]) as taps:
         where = [p * s + t * d - a for p, s, t, d, a in
                  zip(place, op.strides, taps, op.dilations, op.pads, strict=False)]  # fmt: skip
@@ -210,6 +211,7 @@ def depthwise_planar(
 
         guarded = [bool(a) for a in either(op.pads)]
         inside = within(k, where, x.shape[-spatial:], guarded)
-        value = tap() if inside is None else k.when(inside, tap, k.constant(0, "f32"))
-        k.set(total, k.m.add(total, k.m.mul(value, w([*lead[1:], *taps]))))
+        value = tap() if inside is None else k.when(inside, tap, k.constant(0, x.type.dtype))
+        factors = (k.m.cast(v, dtype) for v in (value, w([*lead[1:], *taps])))
+        k.set(total, k.m.add(total, k.m.mul(*factors)))
     return total

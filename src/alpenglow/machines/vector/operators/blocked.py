@@ -37,6 +37,13 @@ FEW = 8
 """Vectors up to which their product with a matrix waits for its elements: it is never packed."""
 
 
+STRIDES = (1, 2, 3, 4)
+"""The steps along rows that the kernel of plain depthwise convolutions has shuffles for."""
+
+WRITTEN = 49
+"""Taps of a plain depthwise convolution up to which few channels pay: they are all written out."""
+
+
 def sliding_axis(taps: Sequence[Dim], places: Sequence[Dim]) -> int:
     """Return the spatial axis along which neighbours share weights.
 
@@ -322,7 +329,8 @@ class DepthwisePlanar(Primitive):
     """Each channel of x[N, …, spatial] convolved with its own w[…, taps], on plain images.
 
     What stands between the batch and the spatial axes, one axis or several, are the channels.
-    `pads` holds the zeros before each spatial axis, then those after.
+    `pads` holds the zeros before each spatial axis, then those after.  x and w are f32, or u8 and
+    i8, summed in i32.
     """
 
     sample_axes = 0, 0
@@ -336,7 +344,8 @@ class DepthwisePlanar(Primitive):
         check_each(self, spatial, dilations=self.dilations)
         check_each(self, 2 * spatial, pads=self.pads)
         lead = w.rank - spatial
-        fits = x.dtype == w.dtype == "f32" and x.rank == w.rank + 1 and lead > 0
+        dtype = summed(self, x, w)
+        fits = x.dtype in ("f32", "u8") and x.rank == w.rank + 1 and lead > 0
         if not fits or x.shape[1 : 1 + lead] != w.shape[:lead] or x.blocked is not None:
             raise TypeRuleError(f"depthwise_planar: {x} does not go with weights {w}")
         out = [
@@ -344,7 +353,7 @@ class DepthwisePlanar(Primitive):
                         self.pads[i], self.pads[spatial + i], self.dilations[i])
             for i in range(spatial)
         ]  # fmt: skip
-        return x.with_shape((*x.shape[: 1 + lead], *out))
+        return TensorType(dtype, (*x.shape[: 1 + lead], *out))
 
     def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
         w = ins[1]
@@ -380,6 +389,9 @@ class DepthwisePlanar(Primitive):
         yield cls((3, 1), (4, 4, 4, 4), (1, 1)), "f32[1,2,5,3]", "f32[2,2,2]"
         yield cls((1, 3), (0, 0, 0, 0), (1, 1)), "f32[1,2,5,9]", "f32[2,3,3]"
         yield cls((2,), (1, 1), (1,)), "f32[1,2,9]", "f32[2,3]"
+        for stride in (1, 2, 3, 4, 5):
+            yield cls((2, stride), (1, 0, 0, 2), (1, 2)), "u8[2,3,7,37]", _bytes(3, 2, 3)
+            yield cls((1, stride), (0, 3, 0, 1), (1, 1)), "f32[1,2,1,41]", "f32[2,1,4]"
 
 
 def _bytes(*shape: int) -> Array:

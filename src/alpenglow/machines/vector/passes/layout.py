@@ -21,6 +21,8 @@ from alpenglow.machines.vector.operators.blocked import (
     FEW,
     PACKED,
     PRODUCTS,
+    STRIDES,
+    WRITTEN,
     ConvBlocked,
     ConvPlanar,
     DepthwiseBlocked,
@@ -34,10 +36,19 @@ from alpenglow.machines.vector.operators.filters import (
     DepthwiseFilter,
     UnpackConv,
 )
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.conv_filter import ConvFilter
-from alpenglow.ops.movement import Broadcast, Pack, Pad, Reshape, Transpose, Unpack, stretch
+from alpenglow.ops.movement import (
+    Broadcast,
+    Pack,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+    Unpack,
+    stretch,
+)
 from alpenglow.ops.packing import DOTS, PackConv, PackMatrix
 from alpenglow.ops.reduction import as_type
 from alpenglow.passes.choices import Problem
@@ -50,6 +61,10 @@ The loop over the rows of taps is then no longer as long for each row of the res
 
 OFTEN = 4
 """How many results of an output channel pay for packing weights that are computed, in each run."""
+
+LEAST_WHOLE = 1 / 32
+"""The least share of the products with groups filled up to whole blocks that are not with zeros:
+loops take longer by far."""
 
 LEAST_FULL = 0.6
 """The least share of the lanes of plain images that must hold pixels, where groups are narrow."""
@@ -99,19 +114,30 @@ def _conv(g: Graph, node: Node, target: Target) -> None:
         g.replace(node.output, _biased(g, _planar(g, op, x, w), rest))
         return
     if op.group > 1 and per_group == 1 and outputs == channels:
-        if plain and _made_planar(x, lanes) and op.window(x.type.rank - 2)[1][-1] <= 2:
+        if plain and _one_tap(op, w):
+            scale = g(Reshape((1, *w.type.shape[:1], *w.type.shape[2:])), w)
+            g.replace(node.output, _biased(g, g(Mul(), x, stretch(g, scale, x.type.shape)), rest))
+            return
+        planar = plain and op.window(x.type.rank - 2)[1][-1] <= 2 and _made_planar(x, lanes)
+        if planar or depthwise_planar_pays(op, node, lanes):
             g.replace(node.output, _depthwise_planar(g, op, x, w, rest[0] if rest else None))
             return
         y = _depthwise(g, node, x, w, lanes)
     else:
-        if op.group > 1 and (per_group % lanes or (outputs // op.group) % lanes):
+        if op.group > 1 and not whole_groups_pay(op, w.type.extents, lanes):
             return
+        if op.group > 1:
+            more = -(outputs // op.group) % lanes
+            x = _filled(g, x, 1, op.group, -per_group % lanes)
+            w = _filled(g, _filled(g, w, 0, op.group, more), 1, 1, -per_group % lanes)
+            rest = [v and _filled(g, v, 0, op.group, more) for v in rest]
         y = _direct(g, Problem(op, x.type, w.type, target), x, w, bands, node)
     bias = rest[0] if rest else None
     if bias is not None and bias.type.dtype != y.type.dtype:
         bias = as_type(g, bias, y.type.dtype)
+    whole = _without_filling(g, unpacked(g, y, bias, lanes), op.group, outputs)
     # Sums of bf16 are f32.
-    g.replace(node.output, as_type(g, unpacked(g, y, bias, lanes), node.output.type.dtype))
+    g.replace(node.output, as_type(g, whole, node.output.type.dtype))
 
 
 def _bands(w: Value, node: Node) -> int:
@@ -170,6 +196,56 @@ def _made_planar(x: Value, lanes: int) -> bool:
     return False
 
 
+def whole_groups_pay(op: Conv, w: tuple[int, ...], lanes: int) -> bool:
+    """Return True if groups, filled up to whole blocks of channels, are not mostly padding."""
+    outputs, per_group = w[0] // op.group, w[1]
+    blocks = ceil_div(outputs, lanes) * ceil_div(per_group, lanes)
+    return outputs * per_group >= LEAST_WHOLE * blocks * lanes**2
+
+
+def _filled(g: Graph, v: Value, axis: int, groups: int, more: int) -> Value:
+    """Return v with `more` zeros behind each of the groups of an axis."""
+    if not more:
+        return v
+    before, (extent, *behind) = v.type.shape[:axis], v.type.shape[axis:]
+    apart = g(Reshape((*before, groups, extent // groups, *behind)), v)
+    none = (0,) * len(behind)
+    wide = g(Pad((0,) * apart.type.rank, (*[0] * (axis + 1), more, *none)), apart)
+    return g(Reshape((*before, groups * (extent // groups + more), *behind)), wide)
+
+
+def _without_filling(g: Graph, y: Value, groups: int, outputs: int) -> Value:
+    """Return images of so many channels, of which groups were filled."""
+    n, channels, *image = y.type.shape
+    if channels == outputs:
+        return y
+    apart = g(Reshape((n, groups, channels // groups, *image)), y)
+    shape = (n, groups, outputs // groups, *image)
+    part = g(Slice((0,) * len(shape), shape, (1,) * len(shape)), apart)
+    return g(Reshape((n, outputs, *image)), part)
+
+
+def _one_tap(op: Conv, w: Value) -> bool:
+    """Return True if each result is made of the element at its place alone."""
+    pads, strides, _ = op.window(w.type.rank - 2)
+    return not any(pads) and set(w.type.shape[2:]) | set(strides) <= {1}
+
+
+def depthwise_planar_pays(op: Conv, node: Node, lanes: int) -> bool:
+    """Return True if a depthwise convolution is better computed on plain images.
+
+    Blocks of so few channels would be mostly padding, and the vectors of a row are not.
+    """
+    (dtype, _), (_, w, *_) = _operands(node), node.inputs
+    assert w is not None, "a convolution has weights"
+    *rows, last = node.output.type.shape[2:]
+    row, strides = estimate(last), op.window(len(rows) + 1)[1]
+    full = row >= LEAST_FULL * (-(-row // lanes) * lanes)
+    fits = dtype in ("f32", "u8") and len(rows) <= 1 and not any(map(is_open, rows))
+    short = strides[-1] in STRIDES and math.prod(w.type.extents[2:]) <= WRITTEN
+    return 2 * op.group <= lanes and fits and full and short
+
+
 def _depthwise_planar(g: Graph, op: Conv, x: Value, w: Value, bias: Value | None) -> Value:
     """Return the depthwise convolution of plain images.
 
@@ -185,10 +261,13 @@ def _depthwise_planar(g: Graph, op: Conv, x: Value, w: Value, bias: Value | None
                 moved.type.shape[split:] == x.type.shape[2:]
             ):  # fmt: skip
                 x, lead = moved, moved.type.shape[1:split]
+    if len(taps) == 1:  # a row is an image of one
+        pads, strides, dilations = (0, pads[0], 0, pads[1]), (1, *strides), (1, *dilations)
+        x, taps = g(Reshape((*x.type.shape[:-1], 1, x.type.shape[-1])), x), (1, *taps)
     y = g(DepthwisePlanar(strides, pads, dilations), x, g(Reshape((*lead, *taps)), w))
     if bias is not None:
         y = g(Add(), y, stretch(g, g(Reshape((1, *lead, *(1 for _ in taps))), bias), y.type.shape))
-    shape = (y.type.shape[0], w.type.shape[0], *y.type.shape[1 + len(lead) :])
+    shape = (y.type.shape[0], w.type.shape[0], *y.type.shape[-len(w.type.shape[2:]) :])
     return y if y.type.shape == shape else g(Reshape(shape), y)
 
 
