@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.machines.vector.templates.matmul import LONGEST
+from alpenglow.evaluate import evaluate
+from alpenglow.machines.vector.operators.blocked import LONGEST
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.movement import Transpose
+from alpenglow.ops.softmax import Softmax
 from fuzz import guard
 
 
@@ -44,6 +46,43 @@ def test_products_around_the_longest_panels(columns: int, turned: bool) -> None:
     for inner in (LONGEST // 2, LONGEST // 2 + 1, LONGEST, LONGEST + 1):
         exe = ag.compile(product(inner, columns, turned), threads=1)
         assert_right(exe, feeds(inner, columns, turned), turned)
+
+
+DTYPES = {"f32": "f32", "f64": "f64", "i32": "i32", "u8": "i8", "i8": "u8", "bf16": "bf16"}
+"""Element types of the left operands and of the right ones."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [2, 21])
+@pytest.mark.parametrize("columns", [3, 20])
+@pytest.mark.sampled(4)
+def test_products_in_parts(dtype: str, rows: int, columns: int) -> None:
+    inner = 2 * LONGEST + 71
+    g = ag.Graph("parts")
+    x = g.input("x", f"{dtype}[2,{rows},{inner}]")
+    y = g.input("y", f"{DTYPES[dtype]}[2,{inner},{columns}]")
+    g.output("z", g(MatMul(), x, y))
+    rng = np.random.default_rng(0)
+    given = {}
+    for name, v in g.inputs.items():
+        low = 0 if v.type.dtype == "u8" else -9
+        given[name] = rng.integers(low, 9, v.type.extents).astype(v.type.numpy)
+    (expected,) = evaluate(g, given).values()
+    exe = ag.compile(g, threads=1)
+    (artifact,) = exe.artifacts
+
+    assert len([*artifact.program.instrs()]) >= 3
+    np.testing.assert_array_equal(exe.run(given)["z"], expected)
+
+
+def test_the_shares_of_an_attention_stay_whole() -> None:
+    g = ag.Graph("attention")
+    q = g.input("q", "f32[1,16,8]")
+    k, v = g.input("k", f"f32[1,8,{LONGEST + 9}]"), g.input("v", f"f32[1,{LONGEST + 9},8]")
+    g.output("y", g(MatMul(), g(Softmax(-1), g(MatMul(), q, k)), v))
+    (artifact,) = ag.compile(g, threads=1).artifacts
+
+    assert len([*artifact.program.instrs()]) == 1
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -40,6 +40,18 @@ FEW = 8
 STRIDES = (1, 2, 3, 4)
 """The steps along rows that the kernel of plain depthwise convolutions has shuffles for."""
 
+LONGEST = 1 << 13
+"""Terms of a sum of products for which a panel of an operand that is computed is packed.
+
+It lies on the stack, and in a cache.
+"""
+
+PLAIN = ("f32", "f64", "i32")
+"""What is multiplied one number a lane."""
+
+MULTIPLIED = frozenset({*PLAIN, "i8", "u8", "bf16"})
+"""Operands of matrix products that there are kernels for with panels that are packed on the way."""
+
 WRITTEN = 49
 """Taps of a plain depthwise convolution up to which few channels pay: they are all written out."""
 

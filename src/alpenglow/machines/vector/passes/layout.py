@@ -36,6 +36,7 @@ from alpenglow.machines.vector.operators.filters import (
     DepthwiseFilter,
     UnpackConv,
 )
+from alpenglow.machines.vector.passes.long_sums import in_parts
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.conv_filter import ConvFilter
@@ -78,8 +79,13 @@ def layout(g: Graph, target: Target) -> Graph:
                 _conv(g, node, target)
             case Node(ConvFilter()) if node.output.type.dtype == "f32":
                 _conv_filter(g, node, target)
-            case Node(MatMul()) if _operands(node) in PRODUCTS:
-                _mat_mul(g, node, target)
+            case Node(MatMul()) if _is_outer(node):
+                x, y = (v and stretch(g, v, node.output.type.shape) for v in node.inputs)
+                g.replace(node.output, g(Mul(), x, y))
+            case Node(MatMul()) if _operands(node) in PRODUCTS and _mat_mul(g, node, target):
+                pass
+            case Node(MatMul()):
+                in_parts(g, node)
     g.prune()
     return g
 
@@ -433,7 +439,8 @@ def padded(g: Graph, x: Value, pads: tuple[int, ...]) -> Value:
 # ── matrix product ──
 
 
-def _mat_mul(g: Graph, node: Node, target: Target) -> None:
+def _mat_mul(g: Graph, node: Node, target: Target) -> bool:
+    """Multiply by a constant that is packed, if that pays."""
     x, w = node.inputs
     assert x is not None and w is not None
     match w:
@@ -443,7 +450,7 @@ def _mat_mul(g: Graph, node: Node, target: Target) -> None:
             w = inner
     squeezed = [d for d in w.type.shape[:-2] if d != 1]
     if w.array is None or squeezed or not x.type.static or 0 in (*x.type.shape, *w.type.shape):
-        return
+        return False
     matrix = w if w.type.rank == 2 else g(Reshape(w.type.shape[-2:]), w)
     *batch, rows, columns = node.output.type.extents
     dots = DOTS.get(x.type.dtype, 1)
@@ -452,13 +459,22 @@ def _mat_mul(g: Graph, node: Node, target: Target) -> None:
     long = estimate(x.type.shape[-1]) >= 2 * target.facts.lanes_for(x.type.dtype)
     many = x.type.dtype in FLOATS and long and estimate(math.prod([*batch, rows])) > FEW
     if many and not is_open(columns) and columns <= few:
-        return
+        return False
     problem = Problem(node.op, x.type, matrix.type, target)
     # Kernels take the samples of a batch as rows.
     together = next((d for d in batch if is_open(d)), rows)
     packed = g(PackMatrix(_matrix_width(problem, together, columns), dots), matrix)
     y = g(MatMulPacked(columns), x, packed)
     g.replace(node.output, as_type(g, y, node.output.type.dtype))
+    return True
+
+
+def _is_outer(node: Node) -> bool:
+    """Return True if each element is one product, of the elements' own type."""
+    x = node.inputs[0]
+    assert x is not None
+    inner, types = x.type.shape[-1], {*_operands(node), node.output.type.dtype}
+    return not is_open(inner) and inner == 1 and len(types) == 1
 
 
 def _matrix_width(problem: Problem, rows: int, columns: int) -> int:

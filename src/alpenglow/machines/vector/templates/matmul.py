@@ -14,7 +14,7 @@ from alpenglow.kernel.expr import Binary, Buffer, Const, Expr, Load, lift
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import Window, in_lanes
 from alpenglow.loops.instruction import Frame
-from alpenglow.machines.vector.operators.blocked import MatMulPacked
+from alpenglow.machines.vector.operators.blocked import LONGEST, PLAIN, MatMulPacked
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.products import Products, products
 from alpenglow.machines.vector.templates.tile import (
@@ -35,9 +35,6 @@ from alpenglow.machines.vector.templates.vectors import shape_of
 from alpenglow.ops.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr, Region
 
-LONGEST = 1 << 13
-"""The most vectors of a panel that is packed on the fly; it lies on the stack, and in a cache."""
-
 GROUP = 4
 """Rows of a turned operand that are packed on the stack take one part in so many of a core's cache.
 """
@@ -56,10 +53,6 @@ NEAR = 1 << 18
 
 SHORT = 32
 """Terms of a sum up to which results are stored row by row."""
-
-PLAIN = ("f32", "f64")
-"""What is multiplied one number a lane."""
-
 
 Store = Callable[[Coord, Expr], None]
 
@@ -114,9 +107,9 @@ def _goes_across(w: Window, inner: int, rows: int, columns: int, target: Target)
     return near and rows * columns * size > target.facts.own_cache // 2
 
 
-def fits_scratch(inner: int, cols: int = 2) -> bool:
-    """Whether a panel of this inner extent, `cols` vectors wide, can be packed on the stack."""
-    return inner * cols <= LONGEST
+def fits_scratch(inner: int) -> bool:
+    """Return True if there is room for a panel of this inner extent, which may be dynamic."""
+    return 2 * inner <= LONGEST
 
 
 def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
@@ -128,7 +121,7 @@ def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
         return False  # few vectors need no panels
     inner = x.type.extents[-1]
     plain = x.type.dtype in PLAIN and 0 not in instr.outs[0].shape
-    return plain and fits_scratch(inner, 2 if is_open(inner) else 1)
+    return plain and (fits_scratch(inner) if is_open(inner) else inner <= LONGEST)
 
 
 @templates.on(MatMul, "wide", _fits)
@@ -144,8 +137,6 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     dtype = x.buffer.dtype
     lanes = target.facts.lanes_for(dtype)
     cols = min(2, ceil_div(estimate(columns), lanes))
-    if not is_open(inner) and not fits_scratch(inner):
-        cols = 1
     width = cols * lanes
     panels = ceil_div(columns, width)
     scratch = k.b.array(dtype, LONGEST * lanes if is_open(inner) else max(inner, 1) * width)
@@ -305,13 +296,14 @@ def _pack(
             for r, line in enumerate(transposed(k.b, lines)):
                 k.b.store(scratch, turned + r * width, line)
         return
+    zero = Const(0 if y.buffer.dtype == "i32" else 0.0, y.buffer.dtype)
     with k.b.loop(width) as j:
         inside = Coord(first + j).compare("lt", columns)
         if partly:
             with k.b.when(inside), k.b.loop(lift(inner)) as i:
                 k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
             with k.b.otherwise(), k.b.loop(lift(inner)) as i:
-                k.b.store(scratch, i * width + j, Const(0.0, y.buffer.dtype))
+                k.b.store(scratch, i * width + j, zero)
         else:
             with k.b.loop(lift(inner)) as i:
                 k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))

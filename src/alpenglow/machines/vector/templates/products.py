@@ -102,6 +102,8 @@ def products(dtype: str, lanes: int, target: Target) -> Products:
     def fused(x: Expr, w: Expr, acc: Expr) -> Expr:
         return multiply_add(x, w, acc, target)
 
+    if dtype == "i32":
+        return Products("i32", 1, 1, _whole, _whole, _times)
     return Products("f64" if dtype == "f64" else "f32", 1, 1, _whole, _whole, fused)
 
 
@@ -124,6 +126,10 @@ def multiply_add(x: Expr, y: Expr, z: Expr, target: Target) -> Expr:
     """
     fuses = target.facts.fuses and not (x.dtype == "f64" and target.architecture == "arm")
     return Fma(x, y, z) if fuses else Binary("add", Binary("mul", x, y), z)
+
+
+def _times(x: Expr, w: Expr, acc: Expr) -> Expr:
+    return Binary("add", acc, Binary("mul", x, w))
 
 
 def _whole(x: Expr) -> list[Expr]:

@@ -28,8 +28,9 @@ from alpenglow.kernel.expr import (
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import Window, in_lanes
 from alpenglow.loops.instruction import Frame
+from alpenglow.machines.vector.operators.blocked import LONGEST
 from alpenglow.machines.vector.templates import templates
-from alpenglow.machines.vector.templates.matmul import LONGEST, ragged, store_tile
+from alpenglow.machines.vector.templates.matmul import ragged, store_tile
 from alpenglow.machines.vector.templates.products import products
 from alpenglow.machines.vector.templates.tile import UNROLL, Tile, in_order, split_rows
 from alpenglow.machines.vector.templates.vectors import shape_of
@@ -49,7 +50,7 @@ def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
     x, y = left.type, right.type
     inner = x.extents[-1]
     narrow = {x.dtype, y.dtype} <= BYTES or x.dtype == y.dtype == "bf16"
-    fits = 0 < inner <= LONGEST - 4
+    fits = 0 < inner <= (LONGEST - 4 if is_open(inner) else LONGEST)
     return narrow and fits and target.facts.lanes > 1 and 0 not in instr.outs[0].shape
 
 
