@@ -60,6 +60,7 @@ def _part(x: Value, y: Value) -> int | None:
     if inner <= most or 1 in (estimate(product([*batch, rows])), estimate(columns)):
         return None
     parts = ceil_div(inner, most)
+    assert isinstance(inner, int), "it is not dynamic"
     return ceil_div(ceil_div(inner, parts), EVEN) * EVEN if parts <= MOST_PARTS else None
 
 
