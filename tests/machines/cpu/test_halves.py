@@ -22,9 +22,10 @@ from alpenglow.kernel.expr import Const, Splat
 from alpenglow.machines.cpu import emit
 from alpenglow.machines.cpu.assemble import assembly
 from alpenglow.machines.cpu.legal import legal
+from alpenglow.machines.vector.select import kernel_for
 from alpenglow.machines.vector.templates.products import products
 from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.arithmetic import Add, Ceil, Floor, Round
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.select import Cast
 from alpenglow.render.llvm.render import render
@@ -191,3 +192,37 @@ def test_halves_that_are_multiplied_slowly_stay_f32_where_weights_are_read_often
 
     assert "bf16" in dtypes(level, 64) and "bf16" in dtypes(slow, 4)
     assert dtypes(slow, 64) == {"f32"}
+
+
+ROUNDINGS = {"floor": (Floor, np.floor), "ceil": (Ceil, np.ceil), "round": (Round, np.rint)}
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_every_half_is_rounded_to_a_whole_number(name: str) -> None:
+    op, reference = ROUNDINGS[name]
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    g = Graph("rounded")
+    g.output("y", g(op(), g.input("x", "f16[65536]")))
+
+    with np.errstate(all="ignore"):
+        expected = reference(x)
+
+    y = ag.compile(g, threads=1).run({"x": x})["y"]
+
+    assert np.array_equal(y, expected, equal_nan=True)
+    assert np.array_equal(np.signbit(y), np.signbit(expected))
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_halves_are_rounded_in_vectors(name: str) -> None:
+    op, _ = ROUNDINGS[name]
+    g = Graph("rounded")
+    g.output("y", g(op(), g.input("x", "f16[4096]")))
+    target = Target.parse("x86-64-v3")
+    *_, (_, program) = run_stages(g, target, ag.Options(check=False))
+    (instr,) = program.instrs()
+
+    text = assembly(render(legal(kernel_for(instr, target), target)), target)
+
+    assert "vroundps" in text
+    assert "vroundss" not in text

@@ -19,6 +19,9 @@ from alpenglow.render.llvm.spelling import (
     vector,
 )
 
+WHOLE = frozenset({"floor", "ceil", "round", "trunc"})
+"""Functions that round to whole numbers."""
+
 
 class Writer:
     """Appends instructions to `lines`; each method returns the operand that holds its result.
@@ -27,6 +30,8 @@ class Writer:
     With `fast`, LLVM may contract a product and a sum, but no sum or difference of two `products`:
     of equal products one would be rounded, and their difference would not be 0.  LLVM may not
     reassociate: a quotient by what follows it would overflow where the formula as written does not.
+    Nor may it round to whole numbers in f16 what was `widened` to f32: few processors do so in
+    vectors, and for others LLVM converts each element by itself.
     """
 
     def __init__(self, fast: bool) -> None:
@@ -35,6 +40,7 @@ class Writer:
         self.count = 0
         self.known: dict[str, str] = {}
         self.products: set[str] = set()
+        self.widened: set[str] = set()
 
     def fresh(self) -> int:
         """Return a number that no value or label has."""
@@ -145,6 +151,8 @@ class Writer:
                     self.products.add(value)
                 return value
             name = {"abs": "fabs", "round": "roundeven"}.get(op, op)
+            if x in self.widened and op in WHOLE:
+                x = self.call("llvm.arithmetic.fence", dtype, lanes, x)
             return self.call(f"llvm.{name}", dtype, lanes, x)
         match op:
             case "neg":
@@ -179,7 +187,12 @@ class Writer:
             op = "trunc"
         else:
             op = "sext" if signed(source) else "zext"
-        return x if a == b else self.emit(f"{op} {a} {x} to {b}")
+        if a == b:
+            return x
+        value = self.emit(f"{op} {a} {x} to {b}")
+        if source in HALVES:
+            self.widened.add(value)
+        return value
 
     def truncate(self, x: str, source: str, target: str, lanes: int) -> str:
         """Convert a float to an integer: through i32 or i64, as x86 and NumPy do it.
