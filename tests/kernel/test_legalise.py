@@ -47,6 +47,7 @@ RECORDS = {
     "bf16": Lacks(halves=frozenset({"bf16"})),
     "fma": Lacks(fma=frozenset({"f32", *INTS})),
     "extremes": Lacks(extremes=FLOATS),
+    "remainders": Lacks(remainders=True, extremes=FLOATS),
     "logic": Lacks(logic=True),
     "wrapping": Lacks(wrapping=True),
     "atomics": Lacks(atomics=frozenset({"i64"})),
@@ -92,6 +93,8 @@ def unknown(e: Expr, lacks: Lacks) -> bool:
             return e.dtype in lacks.fma
         case Binary(op) | Reduce(op) if op in ("min", "max") and e.dtype in FLOATS:
             return e.dtype in lacks.extremes
+        case Binary("rem") if e.dtype == "f32":
+            return lacks.remainders and e.lanes > 1
         case Binary(op) if e.dtype == "bool":
             return lacks.logic and op not in ("and", "or", "xor")
         case Reduce(op, x) if x.dtype == "bool":

@@ -34,6 +34,9 @@ class Facts:
     lanes: int = 1
     """How many f32 the widest vector holds."""
 
+    vector: int = 0
+    """How many bytes the widest vector holds, where narrower elements than f32 may fill it."""
+
     registers: int = 16
     """How many vector registers there are."""
 

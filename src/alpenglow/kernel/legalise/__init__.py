@@ -17,6 +17,7 @@ from alpenglow.kernel.legalise.lacks import INSTRUCTIONS, Lacks
 from alpenglow.kernel.legalise.lanes import without_long_vectors
 from alpenglow.kernel.legalise.logic import without_logic
 from alpenglow.kernel.legalise.memory import without_atomics, without_copies, without_masks
+from alpenglow.kernel.legalise.remainder import without_remainders
 from alpenglow.kernel.legalise.tiles import without_tiles
 from alpenglow.kernel.stmt import Kernel
 
@@ -33,6 +34,7 @@ LAWS = (
     without_masks,
     without_atomics,  # they become operations that all the others know
     without_halves,  # their sums and products are those of f32, their fma is one of f64
+    without_remainders,
     without_fma,
     without_extremes,
     without_wrapping,

@@ -36,6 +36,9 @@ class Lacks:
     atomics: frozenset[str] = frozenset()
     """Element types without atomic operations."""
 
+    remainders: bool = False
+    """Remainders of vectors of f32."""
+
     logic: bool = False
     """Operations on bool but and, or, xor and not, and comparisons but eq and ne."""
 

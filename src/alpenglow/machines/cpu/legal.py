@@ -24,11 +24,13 @@ _CONVERTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 def lacks(target: Target) -> Lacks:
     """Return what the processor of `target` lacks."""
+    # Vectors of f64 take the place of calls.
+    remainders = target.facts.vector > 0 and target.architecture != "arm"
     if target.architecture == "aarch64":
-        return Lacks()
+        return Lacks(remainders=remainders)
     known = _CONVERTS.get(target.architecture, {})
     converts = {t for t, features in known.items() if any(map(target.has, features))}
-    return Lacks(halves=HALVES - converts)
+    return Lacks(halves=HALVES - converts, remainders=remainders)
 
 
 def legal(kernel: Kernel, target: Target) -> Kernel:

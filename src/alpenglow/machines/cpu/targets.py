@@ -135,8 +135,10 @@ def facts_of(triple: str, features: tuple[str, ...]) -> Facts:
     # Bytes go through vpmaddwd where there is nothing better.
     bytes_ = family == "x86-64" or has("i8mm") or has("dotprod")
     multiplies = ["f32", *(["bf16"] if has("avx512bf16") else []), *(["u8"] if bytes_ else [])]
+    lanes = 16 if wide else 8 if has("avx") or has("avx2") else 4
     return Facts(
-        lanes=16 if wide else 8 if has("avx") or has("avx2") else 4,
+        lanes=lanes,
+        vector=4 * lanes if _has_vectors(family, has) else 0,
         # A microcontroller has 32 of one f32 each.
         registers=8 if small else 32 if wide or family in ("aarch64", "riscv64") else 16,
         fuses=_fuses(family, has),
@@ -148,6 +150,16 @@ def facts_of(triple: str, features: tuple[str, ...]) -> Facts:
         own_cache=0 if small else 1 << 20,
         cache=0 if small else 8 << 20,
     )
+
+
+def _has_vectors(family: str, has: Callable[[str], bool]) -> bool:
+    """Return whether there are vector registers; without them LLVM makes scalars of vectors."""
+    match family:
+        case "arm":
+            return has("neon")
+        case "riscv64":
+            return has("v")
+    return family in ("x86-64", "aarch64", "wasm32")
 
 
 def _fuses(family: str, has: Callable[[str], bool]) -> bool:
