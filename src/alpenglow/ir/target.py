@@ -37,6 +37,9 @@ class Facts:
     vector: int = 0
     """How many bytes the widest vector holds, where narrower elements than f32 may fill it."""
 
+    masks: bool = False
+    """Whether an instruction loads or stores some lanes of a vector as fast as all of them."""
+
     registers: int = 16
     """How many vector registers there are."""
 

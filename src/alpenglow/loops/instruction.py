@@ -6,18 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.ir.dims import ceil_div, estimate, is_open
+from alpenglow.ir.dims import estimate, is_open
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Facts
 from alpenglow.ir.types import FLOATS, INTS
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Blend, Compare, Const, Expr, Splat, lift
+from alpenglow.kernel.expr import Blend, Expr, Splat
+from alpenglow.loops.blocks import Along, in_blocks, rows_in_blocks, vectors_along
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
 from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
+from alpenglow.loops.merge import merge_axes, merge_rows
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.copy import Copy, Fill
+from alpenglow.ops.copy import Fill
+from alpenglow.ops.gather import Gather
 from alpenglow.ops.quantize import Requantize
 from alpenglow.program.instr import Anchor, Instr, Region, anchor_node, carried_operand
 
@@ -149,11 +152,13 @@ def build(
     ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
            for i, r in enumerate(instr.ins)]  # fmt: skip
     k = Loops(b, facts, is_small(instr, facts), strict, dot)
-    k.moves = all(isinstance(op, Elementwise | Copy) for op in instr.operators())
+    k.moves = all(isinstance(op, Elementwise | Gather) for op in instr.operators())
     carried = carried_operand(instr)
     k.in_place = carried is not None and instr.ins[carried] == instr.outs[0]
     if _elementwise(instr) or isinstance(instr.op, Fill):
         merge_axes([*outs, *(w for w in ins if w is not None)])
+    else:
+        merge_rows(instr, outs, ins)
     sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]
     if instr.body is None:
         _single(k, instr, sources, outs)
@@ -166,27 +171,6 @@ def _elementwise(instr: Instr) -> bool:
     if instr.body is not None:
         return anchor_node(instr.body) is None
     return isinstance(instr.op, Elementwise)
-
-
-def merge_axes(windows: Sequence[Window]) -> None:
-    """See windows of one shape with few axes, merging those that all step through alike."""
-    shape = windows[0].region.shape
-    kept: list[int] = []  # the last old axis of each new one
-    extents: list[int] = []
-    for axis, extent in enumerate(shape):
-        if is_number(extent, 1):
-            continue
-        before = kept[-1] if kept else None
-        if before is not None and all(
-            w.region.strides[before] == w.region.strides[axis] * extent for w in windows
-        ):
-            kept[-1] = axis
-            extents[-1] *= extent
-        else:
-            kept.append(axis)
-            extents.append(extent)
-    for w in windows:
-        w.reshape(extents, [w.region.strides[a] for a in kept])
 
 
 def is_small(instr: Instr, facts: Facts) -> bool:
@@ -269,52 +253,18 @@ def drive_all(
         with k.parallel(shape) as at:
             store(at)
         return
-    lanes = k.lanes
-    extent = shape[axis]
-    while lanes > estimate(extent):
-        lanes //= 2
+    along = vectors_along(k, outs, axis, elements)
     outer = [d for i, d in enumerate(shape) if i != axis]
-    full, rest = divmod(extent, lanes)
-    # Of an open extent nobody knows whether it leaves a rest.
-    ragged = is_open(rest) or rest != 0
 
-    def block(at: list[Coord], start: Expr, masked: bool) -> None:
+    def block(at: list[Coord], start: Expr, lanes: int, masked: bool) -> None:
         ramp = Coord(start, 1, lanes)
         where = [*at[:axis], ramp, *at[axis:]]
         k.current = lanes
-        k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
+        k.mask = k.b.let(ramp.compare("lt", along.extent)) if masked else None
         store(where)
         k.mask, k.current = None, 1
 
-    if all(is_number(d, 1) for d in outer) and estimate(full) > 1:
-        with k.parallel([ceil_div(extent, lanes)]) as (i,):
-            inside = [coord(0)] * len(outer)
-            if not ragged:
-                block(inside, i.base * lanes, False)
-                return
-            with k.b.when(i.compare("lt", full)):
-                block(inside, i.base * lanes, False)
-            with k.b.otherwise():
-                block(inside, i.base * lanes, True)
-        return
-    _in_blocks(k, outer, extent, lanes, block)
-
-
-def _in_blocks(
-    k: Loops, outer: Sequence[int], extent: int, lanes: int,
-    block: Callable[[list[Coord], Expr, bool], None],
-) -> None:  # fmt: skip
-    """Loop over vectors of an axis, in parallel over the others; the last one may be masked."""
-    full, rest = divmod(extent, lanes)
-    with k.parallel(outer) as at:
-        if is_open(full) or full:
-            with k.b.loop(lift(full)) as j:
-                block(at, j * lanes, False)
-        if is_open(rest):
-            with k.b.when(Compare("gt", lift(rest), Const(0))):
-                block(at, lift(full * lanes), True)
-        elif rest:
-            block(at, Const(full * lanes), True)
+    in_blocks(k, outer, along, block)
 
 
 def vector_axis(r: Region) -> int | None:
@@ -354,7 +304,7 @@ def _interleave(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -
     while lanes > estimate(extent):
         lanes //= 2
 
-    def block(at: list[Coord], start: Expr, masked: bool) -> None:
+    def block(at: list[Coord], start: Expr, lanes: int, masked: bool) -> None:
         ramp = Coord(start, 1, lanes)
         k.current = lanes
         k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
@@ -365,7 +315,7 @@ def _interleave(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -
             dense.store(k, [*at, where], row)
         k.mask, k.current = None, 1
 
-    _in_blocks(k, outer, extent, lanes, block)
+    rows_in_blocks(k, outer, Along(extent, lanes), block)
 
 
 def _across(value: Expr, lanes: int) -> Expr:

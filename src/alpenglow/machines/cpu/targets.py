@@ -139,6 +139,7 @@ def facts_of(triple: str, features: tuple[str, ...]) -> Facts:
     return Facts(
         lanes=lanes,
         vector=4 * lanes if _has_vectors(family, has) else 0,
+        masks=wide,
         # A microcontroller has 32 of one f32 each.
         registers=8 if small else 32 if wide or family in ("aarch64", "riscv64") else 16,
         fuses=_fuses(family, has),

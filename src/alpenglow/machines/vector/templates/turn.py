@@ -20,7 +20,8 @@ from alpenglow.kernel.expr import Binary, Blend, Const, Expr, Load, Shuffle, lif
 from alpenglow.kernel.stmt import Kind
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import Loops, Source, Window
-from alpenglow.loops.instruction import is_small, merge_axes
+from alpenglow.loops.instruction import is_small
+from alpenglow.loops.merge import merge_axes
 from alpenglow.machines.vector.templates.transpose import transposed
 from alpenglow.ops.copy import Copy
 from alpenglow.program.instr import Instr
