@@ -47,7 +47,7 @@ RECORDS = {
     "bf16": Lacks(halves=frozenset({"bf16"})),
     "fma": Lacks(fma=frozenset({"f32", *INTS})),
     "extremes": Lacks(extremes=FLOATS),
-    "remainders": Lacks(remainders=True, extremes=FLOATS),
+    "division": Lacks(quotients=True, remainders=True, extremes=FLOATS, wrapping=True),
     "logic": Lacks(logic=True),
     "wrapping": Lacks(wrapping=True),
     "atomics": Lacks(atomics=frozenset({"i64"})),
@@ -95,6 +95,8 @@ def unknown(e: Expr, lacks: Lacks) -> bool:
             return e.dtype in lacks.extremes
         case Binary("rem") if e.dtype == "f32":
             return lacks.remainders and e.lanes > 1
+        case Binary("div" | "rem", _, y) if e.dtype in ("i8", "u8", "i16", "u16", "i32", "u32"):
+            return lacks.quotients and e.lanes > 1 and not isinstance(y, Const)
         case Binary(op) if e.dtype == "bool":
             return lacks.logic and op not in ("and", "or", "xor")
         case Reduce(op, x) if x.dtype == "bool":

@@ -9,6 +9,7 @@ Operands of f16 and bf16 become operands of u16 where a target has no such type.
 
 from __future__ import annotations
 
+from alpenglow.kernel.legalise.division import without_quotients, without_remainders
 from alpenglow.kernel.legalise.floats import without_extremes, without_fma, without_wrapping
 from alpenglow.kernel.legalise.groups import without_combined, without_subgroups
 from alpenglow.kernel.legalise.halves import without_halves
@@ -17,7 +18,6 @@ from alpenglow.kernel.legalise.lacks import INSTRUCTIONS, Lacks
 from alpenglow.kernel.legalise.lanes import without_long_vectors
 from alpenglow.kernel.legalise.logic import without_logic
 from alpenglow.kernel.legalise.memory import without_atomics, without_copies, without_masks
-from alpenglow.kernel.legalise.remainder import without_remainders
 from alpenglow.kernel.legalise.tiles import without_tiles
 from alpenglow.kernel.stmt import Kernel
 
@@ -34,6 +34,7 @@ LAWS = (
     without_masks,
     without_atomics,  # they become operations that all the others know
     without_halves,  # their sums and products are those of f32, their fma is one of f64
+    without_quotients,
     without_remainders,
     without_fma,
     without_extremes,

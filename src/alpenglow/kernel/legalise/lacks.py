@@ -36,6 +36,9 @@ class Lacks:
     atomics: frozenset[str] = frozenset()
     """Element types without atomic operations."""
 
+    quotients: bool = False
+    """Quotients and remainders of vectors of integers of up to 32 bits, but by constants."""
+
     remainders: bool = False
     """Remainders of vectors of f32."""
 

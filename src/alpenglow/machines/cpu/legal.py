@@ -24,13 +24,14 @@ _CONVERTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 def lacks(target: Target) -> Lacks:
     """Return what the processor of `target` lacks."""
-    # Vectors of f64 take the place of calls.
+    # Vectors of f64 take the place of calls, and of divisions that take ten cycles each.
     remainders = target.facts.vector > 0 and target.architecture != "arm"
+    quotients = target.architecture == "x86-64"
     if target.architecture == "aarch64":
         return Lacks(remainders=remainders)
     known = _CONVERTS.get(target.architecture, {})
     converts = {t for t, features in known.items() if any(map(target.has, features))}
-    return Lacks(halves=HALVES - converts, remainders=remainders)
+    return Lacks(halves=HALVES - converts, quotients=quotients, remainders=remainders)
 
 
 def legal(kernel: Kernel, target: Target) -> Kernel:

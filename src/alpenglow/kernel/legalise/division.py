@@ -1,9 +1,12 @@
-"""Remainders of f32 in vectors, exact as C's fmod, where one would be a call for each element."""
+"""Division in vectors, by that of floats: exact, where a processor divides one by one.
+
+A remainder of f32 would be a call of C's fmod for each element.
+"""
 
 from __future__ import annotations
 
 from alpenglow.kernel.arithmetic import Arithmetic
-from alpenglow.kernel.expr import Binary, Expr, Reduce
+from alpenglow.kernel.expr import Binary, Const, Expr, Reduce
 from alpenglow.kernel.legalise.lacks import Lacks
 from alpenglow.kernel.rewrite import rewrite
 from alpenglow.kernel.stmt import Kernel
@@ -13,6 +16,31 @@ EXACT = 2.0**29
 
 CUT = (1 << 24) - 1
 """The bits of an f64 that 29 leading ones leave."""
+
+
+WIDE = {"i8": "f32", "u8": "f32", "i16": "f32", "u16": "f32", "i32": "f64", "u32": "f64"}
+"""Floats that hold twice the digits of integers, but for a few."""
+
+
+def without_quotients(kernel: Kernel, lacks: Lacks) -> Kernel:
+    """x / y of vectors of integers  =>  trunc(x / y) of floats; x % y  =>  x - x / y * y.
+
+    With |x| <= 2^n, the quotient is closer to no integer away from 0 than 1 / |y|.  It is at most
+    2^n / |y|, so half a unit in its last place is at most 2^(n - 53) / |y| in f64, 2^(n - 24) / |y|
+    in f32: less.  So it is not rounded to that integer.  By constants LLVM multiplies.
+    """
+
+    def law(m: Arithmetic, e: Expr, parts: tuple[Expr, ...]) -> Expr | None:
+        if not (isinstance(e, Binary) and e.op in ("div", "rem") and e.dtype in WIDE):
+            return None
+        if e.lanes == 1 or isinstance(e.y, Const):
+            return None
+        x, y = map(m.b.let, parts)
+        wide = (m.cast(v, WIDE[e.dtype]) for v in (x, y))
+        quotient = m.cast(m.div(*wide), e.dtype)
+        return quotient if e.op == "div" else m.sub(x, m.mul(quotient, y))
+
+    return rewrite(kernel, law) if lacks.quotients else kernel
 
 
 def without_remainders(kernel: Kernel, lacks: Lacks) -> Kernel:

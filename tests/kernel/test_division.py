@@ -1,4 +1,4 @@
-"""Remainders of f32 in vectors: bit by bit what NumPy, or C's fmod, gives for each pair."""
+"""Division in vectors: bit by bit what NumPy, or C's fmod, gives for each pair."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 import alpenglow as ag
 from agreement import TARGETS
 from alpenglow.ir.op import Elementwise
-from alpenglow.ir.types import Array
-from alpenglow.ops.arithmetic import Fmod, Mod
+from alpenglow.ir.types import DTYPES, Array
+from alpenglow.ops.arithmetic import Div, Fmod, Mod
+from alpenglow.ops.movement import Broadcast
 
 EDGES = np.array(
     [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1754944e-38, 3.4028235e38, 3, 7, 1.5,
@@ -65,3 +66,45 @@ def test_remainders_have_the_bits_of_numpy(
     same = expected.view(np.uint32) == actual.view(np.uint32)
     wrong = np.flatnonzero(~same & ~(np.isnan(expected) & np.isnan(actual)))
     assert wrong.size == 0, f"{x[wrong[:3]]} % {y[wrong[:3]]} is {actual[wrong[:3]]}"
+
+
+def pairs(dtype: str) -> tuple[Array, Array]:
+    """Return all pairs of bytes, or many pairs of integers of any size, those of limits too."""
+    kind, limits = DTYPES[dtype], np.iinfo(DTYPES[dtype])
+    if kind.itemsize == 1:
+        each = np.arange(limits.min, limits.max + 1).astype(kind)
+        return np.repeat(each, each.size), np.tile(each, each.size)
+    rng = np.random.default_rng(0)
+    edges = [0, 1, 2, 3, 7, limits.max, limits.max - 1, limits.max // 2, limits.min, limits.min + 1,
+             limits.max // 3, limits.min // 2]  # fmt: skip
+    x, y = (rng.integers(0, 1 << 63, COUNT, np.uint64) >> rng.integers(0, 63, COUNT, np.uint64)
+            for _ in range(2))  # fmt: skip
+    some = np.array(edges).astype(kind)
+    multiples = x.astype(kind) * y.astype(kind)
+    return (
+        np.concatenate([np.repeat(some, some.size), x.astype(kind), multiples, multiples - 1]),
+        np.concatenate([np.tile(some, some.size), y.astype(kind), x.astype(kind), x.astype(kind)]),
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16", "i32", "u32", "i64"])
+def test_integers_are_divided_exactly(dtype: str, target: ag.Target) -> None:
+    x, y = pairs(dtype)
+    g = ag.Graph("divided")
+    a, b = (g.input(n, f"{dtype}[{x.size}]") for n in "xy")
+    one = g.input("one", f"{dtype}[1]")
+    wide = g(Broadcast((x.size,)), one)
+    for op in (Div(), Mod(), Fmod()):
+        g.output(op.name, g(op, a, b))
+        g.output(f"{op.name} by one", g(op, a, wide))
+    feeds = {"x": x, "y": y, "one": y[200:201]}
+    expected = ag.compile(g, target="interpreter").run(feeds)
+
+    results = ag.compile(g, target=target, threads=1).run(feeds)
+
+    wrong = [name for name, want in expected.items() if not np.array_equal(results[name], want)]
+    assert wrong == []
+    inside = (y != 0) & ~((x.astype(object) == np.iinfo(x.dtype).min) & (y.astype(object) == -1))
+    exact = np.trunc(x.astype(np.longdouble) / np.where(inside, y, 1).astype(np.longdouble))
+    assert np.array_equal(results["div"][inside], exact.astype(x.dtype)[inside])
