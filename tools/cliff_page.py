@@ -176,10 +176,6 @@ def _troubles(rows: Rows) -> Iterator[str]:
 
 
 REASONS: tuple[tuple[str, str, str], ...] = (
-    ("Xor|And|Or|Not|Bitwise.*|BitShift", r"(bool|int8)\[",
-     "vectors of bytes have as many lanes as vectors of f32 (`drive_all`)"),
-    ("Slice|Concat|Gather|GatherND|Clip|Transpose", r"(bool|int8)\[",
-     "vectors of bytes have as many lanes as vectors of f32 (`drive_all`)"),
     ("ArgMax|ArgMin", r"\((\w+\[\d+\]|\w+\[1,\d+\])",
      "one row is searched element by element (`arg_reduction`)"),
     ("MatMul|Gemm", r"\[(\d+,)*(8192|\d{5,})\], (const )?\w+\[(\d+,)*(8192|\d{5,}),",
@@ -191,7 +187,6 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     ("Reduce.*|GlobalAveragePool|Einsum", r"^\w+\(\w+\[(\d+,)+[1-4]\]",
      "reduced axes are not merged: vectors lie along the last, short one (`_reduce_rows`)"),
     ("NonMaxSuppression|Compress", "", "a model split where it depends on data: two or more calls"),
-    ("Mod", "fmod=1", "`fmod` is called for each element"),
     ("RotaryEmbedding", "interleaved=1", "halves are copied apart and together: five kernels"),
 )
 """Operator and text of a case (regular expressions), and why it is a cliff."""
