@@ -30,8 +30,6 @@ class Precision:
     """Integers of the same length."""
     half_pi: tuple[float, float]
     """pi / 2 and what that lacks."""
-    tanh_is_one: float
-    """Where tanh has long been 1."""
 
     asin: Coefficients
     atan: Coefficients
@@ -152,11 +150,11 @@ def atan(m: Arithmetic, p: Precision, x: Expr) -> Expr:
 
 
 def tanh(m: Arithmetic, p: Precision, x: Expr) -> Expr:
-    """x + x^3 P(x^2); from 0.55 on, 1 - 2 / (e^2x + 1)."""
+    """x + x^3 P(x^2); from 0.55 on, with e = e^-2x, 1 - 2 e / (1 + e)."""
     size = m.abs(x)
     near = p.series(m, x, m.mul(x, x), p.tanh)
-    power = p.exp(m, m.mul(m.minimum(size, p.tanh_is_one), 2.0), False)
-    far = m.sub(1.0, m.div(2.0, m.add(power, 1.0)))
+    power = p.exp_below(m, m.mul(size, -2.0))
+    far = m.sub(1.0, m.div(m.mul(power, 2.0), m.add(power, 1.0)))
     return m.copysign(m.where(m.lt(size, 0.55), near, far), x)
 
 

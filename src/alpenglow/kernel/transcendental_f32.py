@@ -275,7 +275,7 @@ def _erf_by_table(m: Arithmetic, x: Expr) -> Expr:
 
 
 F32 = Precision(
-    bits="i32", half_pi=(1.5707963705062866, -4.371138828673793e-08), tanh_is_one=10.0,
+    bits="i32", half_pi=(1.5707963705062866, -4.371138828673793e-08),
     asin=ASIN, atan=ATAN, tanh=TANH, sinh=SINH, erf=erf, exp=exp, exp_below=exp_below, log=log,
     power=_power_of_size, turn=_turn, sine=_sine, cosine=_cosine, series=_series,
     half_rest=lambda m, x: m.fma(x, -0.5, 0.5),

@@ -299,7 +299,7 @@ def erf(m: Arithmetic, x: Expr) -> Expr:
 
 
 F64 = Precision(
-    bits="i64", half_pi=(HALF_PI_HIGH, HALF_PI_LOW), tanh_is_one=20.0,
+    bits="i64", half_pi=(HALF_PI_HIGH, HALF_PI_LOW),
     asin=ASIN, atan=ATAN, tanh=TANH, sinh=SINH, erf=erf, exp=exp, exp_below=exp, log=log,
     power=_power_of_size, turn=_turn, sine=_sine, cosine=_cosine, series=_series,
     half_rest=lambda m, x: m.times(m.plus(1.0, m.neg(x)), 0.5),
