@@ -6,6 +6,7 @@ from alpenglow.ir.dims import known
 from alpenglow.kernel.expr import Expr
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, pull, push
+from alpenglow.loops.rows import Neighbours, strips
 from alpenglow.ops.gather import (
     Gather,
     GatherElements,
@@ -90,22 +91,28 @@ def scatter_elements(
 
 @push(ScatterNd)
 def scatter_nd(k: Loops, op: ScatterNd, ins: list[Source | None], outs: list[Sink]) -> None:
-    """Copy and update one element of the slices after the other, elements in parallel."""
+    """Copy and update strips of neighbours in the slices: strips in parallel, updates in order."""
     data, indices, updates = ins
     assert data is not None and indices is not None and updates is not None
     depth = indices.shape[-1]
     if 0 in data.shape:
         return
-    with k.parallel(data.shape[depth:]) as rest:
+
+    def strip(_: list[Coord], neighbours: Neighbours) -> None:
         if not k.in_place:
             with k.loops(data.shape[:depth]) as place:
-                at = [*place, *rest]
-                outs[0].store(at, data(at))
+                neighbours(lambda rest: outs[0].store([*place, *rest], data([*place, *rest])))
         if 0 in indices.shape[:-1]:
             return
         with k.loops(indices.shape[:-1]) as tuples:
             coords = [clamped(k, indices([*tuples, coord(i)]), data.shape[i]) for i in range(depth)]
-            combine(k, op.reduction, outs[0], [*coords, *rest], updates([*tuples, *rest]))
+
+            def update(rest: list[Coord]) -> None:
+                combine(k, op.reduction, outs[0], [*coords, *rest], updates([*tuples, *rest]))
+
+            neighbours(update)
+
+    strips(k, [], data.shape[depth:], strip)
 
 
 def combine(k: Loops, reduction: str, out: Sink, at: list[Coord], value: Expr) -> None:

@@ -31,6 +31,13 @@ MOST = 10**7
 """Additions that a sum of an open extent has tiers for."""
 
 
+VECTORS = 16
+"""How many vectors a strip is wide, if there are as many."""
+
+Neighbours = Callable[[Callable[[list[Coord]], None]], None]
+"""A function that runs another for the last coordinates of all neighbours in a strip."""
+
+
 def width(k: Loops, extent: int) -> int:
     """Return how many neighbours to compute at once along an axis of this extent."""
     lanes = k.lanes
@@ -104,6 +111,41 @@ def columns(
             run(None)
         with k.b.otherwise():
             run(extent)
+
+
+def strips(
+    k: Loops, outer: Sequence[int], inner: Sequence[int],
+    body: Callable[[list[Coord], Neighbours], None],
+) -> None:  # fmt: skip
+    """Run `body` in parallel for all indices below `outer` and strips of the last axis of `inner`.
+
+    A strip is some vectors wide, so that a row of it is more than a cache line.
+    """
+    if not inner:
+        with k.parallel(outer) as front:
+            body(front, lambda run: run([]))
+        return
+    *middle, last = inner
+    lanes = width(k, last)
+    full, rest = divmod(last, lanes)
+    vectors = 1 if k.facts.group else min(VECTORS, max(ceil_div(estimate(last), lanes), 1))
+    whole = not is_open(last) and last % (lanes * vectors) == 0
+    with k.parallel([*outer, *middle, ceil_div(last, lanes * vectors)]) as at:
+        front, between, number = at[: len(outer)], at[len(outer) : -1], at[-1]
+        first = number * vectors
+        turns: Expr = Const(vectors)
+        if not whole:
+            turns = k.b.let(k.m.minimum((coord(lift(full)) - first).expr(), vectors))
+
+        def neighbours(run: Callable[[list[Coord]], None]) -> None:
+            with k.b.loop(turns) as vector:
+                start = k.b.let((first + vector).expr() * lanes)
+                block(k, start, lanes, None, lambda c: run([*between, c]))
+            if not whole and (is_open(rest) or rest):
+                with k.b.when(Compare("lt", turns, Const(vectors))):
+                    block(k, lift(full * lanes), lanes, last, lambda c: run([*between, c]))
+
+        body(front, neighbours)
 
 
 def in_turn(
