@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpenglow.ir.types import FLOATS, HALVES, SIGNED, TensorType
 from alpenglow.kernel.expr import Expr
 from alpenglow.loops.coord import Coord
-from alpenglow.loops.form import Loops, Sink, Source, pull, push
+from alpenglow.loops.form import Loops, Sink, Source, push
 from alpenglow.loops.rows import (
     Totals,
     along,
@@ -19,9 +19,6 @@ from alpenglow.loops.rows import (
     zeros,
 )
 from alpenglow.ops.reduction import (
-    ArgMax,
-    ArgMin,
-    ArgReduction,
     ReduceMax,
     ReduceMean,
     ReduceMin,
@@ -46,11 +43,8 @@ def reduction(k: Loops, op: Reduction, ins: list[Source | None], outs: list[Sink
         return
     if x.type.rank - 1 in op.axes:
         _reduce_rows(k, op, x, outs[0])
-    elif x.type.rank:
-        _reduce_columns(k, op, x, outs[0])
     else:
-        with k.parallel([]):
-            outs[0].store([], x([]))
+        _reduce_columns(k, op, x, outs[0])
 
 
 def _reduce_rows(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
@@ -81,8 +75,7 @@ def _reduce_columns(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
     fold, dtype, neutral = folded(op, x.type)
     slots = slots_for(extents[-1], 1, SLOTS) if extents else 1
 
-    def body(outer: list[Coord], last: Coord) -> None:
-        at = [*outer, last]
+    def body(at: list[Coord]) -> None:
         totals = Totals(k, fold, neutral, dtype, k.current, slots, True)
 
         def add(inner: list[Coord], slot: int) -> None:
@@ -92,7 +85,11 @@ def _reduce_columns(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
         where = placed(rank, op.axes, zeros(rank), at) if op.keepdims else at
         out.store(where, finished(k, op, x.type, totals.whole()))
 
-    columns(k, [x.shape[a] for a in kept], x.shape[-1], body)
+    if not rank:
+        with k.parallel([]):
+            body([])
+        return
+    columns(k, [x.shape[a] for a in kept], x.shape[-1], lambda outer, last: body([*outer, last]))
 
 
 def folded(op: Reduction, x: TensorType) -> tuple[str, str, float]:
@@ -123,33 +120,6 @@ def finished(k: Loops, op: Reduction, x: TensorType, total: Expr) -> Expr:
         return k.constant(0, x.dtype)
     mean = k.m.div(total, k.extent(count, total.dtype))
     return mean if x.dtype in FLOATS else k.m.cast(mean, x.dtype)
-
-
-@pull(ArgMax, ArgMin)
-def arg_reduction(k: Loops, op: ArgReduction, ins: list[Source | None], at: list[Coord]) -> Expr:
-    (x,) = ins
-    assert x is not None
-    axis = op.axis % x.type.rank
-    outer = [c for i, c in enumerate(at) if i != axis] if op.keepdims else at
-    dtype = "f32" if x.type.dtype in HALVES else x.type.dtype
-    best, index = k.accumulator(0, dtype), k.accumulator(0, "i64")
-    k.set(best, x(placed(x.type.rank, [axis], zeros(1), outer)))
-    with k.loop(x.shape[axis]) as i:
-        value = x(placed(x.type.rank, [axis], [i], outer))
-        wins = k.b.let(better(k, op, value, best))
-        k.set(best, k.select(wins, value, best))
-        k.set(index, k.select(wins, i.expr(), index))
-    return index
-
-
-def better(k: Loops, op: ArgReduction, value: Expr, best: Expr) -> Expr:
-    """Return whether a value beats the best before it; a NaN beats all numbers."""
-    x, y = (value, best) if isinstance(op, ArgMax) else (best, value)
-    wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)
-    if value.dtype not in FLOATS:
-        return wins
-    nan = k.m.isnan(value)
-    return k.m.bit_or(wins, nan if op.last else k.m.bit_and(nan, k.m.eq(best, best)))
 
 
 @push(CumSum, CumProd, LinearScan)

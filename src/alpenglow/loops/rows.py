@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
-from alpenglow.ir.types import FLOATS
+from alpenglow.ir.types import DTYPES, FLOATS
 from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Reduce, Register, Shuffle, lift
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops
@@ -31,6 +31,9 @@ MOST = 10**7
 """Additions that a sum of an open extent has tiers for."""
 
 
+LONG = 16
+"""So many vectors of narrow integers make a row worth vectors that are full of them."""
+
 VECTORS = 16
 """How many vectors a strip is wide, if there are as many."""
 
@@ -44,6 +47,18 @@ def width(k: Loops, extent: int) -> int:
     while lanes > max(estimate(extent), 1):
         lanes //= 2
     return lanes
+
+
+def narrow_width(k: Loops, extent: int, dtype: str) -> int:
+    """Return how many neighbours of integers of 1 or 2 bytes fill a vector; else as `width`.
+
+    Of a short row as few as `width` says: the rest of it, a masked vector, would cost too much.
+    """
+    lanes = width(k, extent)
+    if lanes == 1 or dtype in FLOATS or k.facts.group:
+        return lanes
+    full = lanes * max(4 // DTYPES[dtype].itemsize, 1)
+    return full if estimate(extent) >= LONG * full else lanes
 
 
 def slots_for(extent: Dim, lanes: int, most: int) -> int:

@@ -33,6 +33,7 @@ from alpenglow.machines.vector.passes.winograd import winograd
 from alpenglow.machines.vector.select import compiles, kernel_for
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.attention_parts import takes_attention
+from alpenglow.ops.reduction import ArgReduction
 from alpenglow.passes.table import Choices, Pass, ignoring_target, properties
 from alpenglow.program import Instr
 
@@ -110,7 +111,7 @@ def passes(choices: Choices) -> Sequence[Pass]:
 
 def takes_epilogue(op: Op) -> bool:
     """Return whether elementwise operators that follow `op` can be computed with it."""
-    return type(op) in PULLS or type(op) in templates
+    return type(op) in PULLS or type(op) in templates or isinstance(op, ArgReduction)
 
 
 def lacks(op: Op) -> str:
