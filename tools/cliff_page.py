@@ -176,16 +176,10 @@ def _troubles(rows: Rows) -> Iterator[str]:
 
 
 REASONS: tuple[tuple[str, str, str], ...] = (
-    ("ArgMax|ArgMin", r"\((\w+\[\d+\]|\w+\[1,\d+\])",
-     "one row is searched element by element (`arg_reduction`)"),
     ("MatMul|Gemm", r"\[(\d+,)*(8192|\d{5,})\], (const )?\w+\[(\d+,)*(8192|\d{5,}),",
      "long sums are not split: a panel is one vector, or none, wide (`LONGEST` in `matmul.py`)"),
     ("Conv|ConvInteger|QLinearConv", r"group=(?!1\))\d+",
      "narrow groups have no template, or blocks that are mostly padding (`layout`)"),
-    ("Softmax|LogSoftmax|CumSum", r",1\]\D*axis|,1\], 0\)",
-     "an extent of 1 at the end hides the axis: `columns` has one lane"),
-    ("Reduce.*|GlobalAveragePool|Einsum", r"^\w+\(\w+\[(\d+,)+[1-4]\]",
-     "reduced axes are not merged: vectors lie along the last, short one (`_reduce_rows`)"),
     ("NonMaxSuppression|Compress", "", "a model split where it depends on data: two or more calls"),
     ("RotaryEmbedding", "interleaved=1", "halves are copied apart and together: five kernels"),
 )

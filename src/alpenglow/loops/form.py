@@ -395,12 +395,11 @@ class Loops:
         value = form(self, node.op, [self.source(v, leaves) for v in node.inputs], at)
         return self.rounded(value, node.output.type.dtype)
 
-    def source(self, v: Value | None, leaves: dict[Value, Source]) -> Source | None:
-        """Return a value of a region as an operand, in the shape in which leaves are seen."""
-        if v is None:
-            return None
-        type_ = leaves[v].type if v in leaves else v.type
-        return Source(type_, lambda at: self.pulled(v, at, leaves))
+    def source(
+        self, v: Value | None, leaves: dict[Value, Source], seen: TensorType | None = None
+    ) -> Source | None:
+        """Return a value of a region as an operand, of another type than its own if `seen` is."""
+        return None if v is None else Source(seen or v.type, lambda at: self.pulled(v, at, leaves))
 
     def applied(self, op: Elementwise, xs: Sequence[Expr], dtype: str) -> Expr:
         """Apply the formula of an elementwise operator."""

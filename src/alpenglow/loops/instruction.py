@@ -8,16 +8,16 @@ from types import MappingProxyType
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import estimate, is_open
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.op import Elementwise
+from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Facts
 from alpenglow.ir.types import FLOATS, INTS
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Blend, Expr, Splat
+from alpenglow.loops.axes import Merged, merge_axes, merge_roles
 from alpenglow.loops.blocks import Along, in_blocks, rows_in_blocks, vectors_along
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
 from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
-from alpenglow.loops.merge import merge_axes, merge_rows
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.copy import Fill
 from alpenglow.ops.gather import Gather
@@ -155,15 +155,16 @@ def build(
     k.moves = all(isinstance(op, Elementwise | Gather) for op in instr.operators())
     carried = carried_operand(instr)
     k.in_place = carried is not None and instr.ins[carried] == instr.outs[0]
+    merged = None
     if _elementwise(instr) or isinstance(instr.op, Fill):
         merge_axes([*outs, *(w for w in ins if w is not None)])
     else:
-        merge_rows(instr, outs, ins)
+        merged = merge_roles(instr, ins, outs)
     sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]
     if instr.body is None:
-        _single(k, instr, sources, outs)
+        _single(k, instr.op if merged is None else merged.op, sources, outs)
     else:
-        _fused(k, instr.body, sources, outs)
+        _fused(k, instr.body, merged, sources, outs)
     return b
 
 
@@ -187,8 +188,7 @@ def _loader(k: Loops, w: Window) -> Callable[[list[Coord]], Expr]:
     return lambda at: w.load(k, at)
 
 
-def _single(k: Loops, instr: Instr, sources: list[Source | None], outs: list[Window]) -> None:
-    op = instr.op
+def _single(k: Loops, op: Op, sources: list[Source | None], outs: list[Window]) -> None:
     if type(op) in PUSHES:
         PUSHES[type(op)](k, op, sources, [Sink(k, w, lambda v, at: v) for w in outs])
         return
@@ -201,7 +201,9 @@ def _single(k: Loops, instr: Instr, sources: list[Source | None], outs: list[Win
     drive(k, outs[0], lambda at: PULLS[type(op)](k, op, list(sources), at))
 
 
-def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Window]) -> None:
+def _fused(
+    k: Loops, body: Graph, merged: Merged | None, sources: list[Source | None], outs: list[Window]
+) -> None:
     leaves = {v: s for v, s in zip(body.inputs.values(), sources, strict=True) if s is not None}
     results = list(body.outputs.values())
     anchor = anchor_node(body)
@@ -215,13 +217,17 @@ def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Windo
     if type(anchor.op) not in PUSHES:
         raise UnsupportedError(f"{anchor.op.name} has no compiled form")
 
+    made = anchor.output.type.with_shape(outs[0].region.shape)
+
     def finish(value: Expr, at: list[Coord]) -> Expr:
-        rounded = k.rounded(value, anchor.output.type.dtype)
-        source = Source(anchor.output.type, lambda _: rounded)
+        rounded = k.rounded(value, made.dtype)
+        source = Source(made, lambda _: rounded)
         return k.pulled(results[0], at, {**leaves, anchor.output: source})
 
-    operands = [k.source(v, leaves) for v in anchor.inputs]
-    PUSHES[type(anchor.op)](k, anchor.op, operands, [Sink(k, outs[0], finish)])
+    op = anchor.op if merged is None else merged.op
+    types = [None] * len(anchor.inputs) if merged is None else merged.types
+    operands = [k.source(v, leaves, t) for v, t in zip(anchor.inputs, types, strict=True)]
+    PUSHES[type(op)](k, op, operands, [Sink(k, outs[0], finish)])
 
 
 def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None:

@@ -12,10 +12,10 @@ from alpenglow.loops.rows import (
     columns,
     combine,
     in_turn,
+    narrow_width,
     placed,
     slots_for,
     unless_masked,
-    width,
     zeros,
 )
 from alpenglow.ops.reduction import (
@@ -53,7 +53,7 @@ def _reduce_rows(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
     kept = [a for a in range(rank) if a not in op.axes]
     extents = [x.shape[a] for a in op.axes]
     fold, dtype, neutral = folded(op, x.type)
-    lanes = 1 if dtype == "bool" else width(k, extents[-1])
+    lanes = 1 if dtype == "bool" else narrow_width(k, extents[-1], dtype)
     slots = slots_for(extents[-1], lanes, SLOTS)
     with k.parallel([x.shape[a] for a in kept]) as at:
         totals = Totals(k, fold, neutral, dtype, lanes, slots)

@@ -18,10 +18,10 @@ from alpenglow.ir.types import ALL, DTYPES, HALVES
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Binary, Blend, Const, Expr, Load, Shuffle, lift
 from alpenglow.kernel.stmt import Kind
+from alpenglow.loops.axes import merge_axes
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import Loops, Source, Window
 from alpenglow.loops.instruction import is_small
-from alpenglow.loops.merge import merge_axes
 from alpenglow.machines.vector.templates.transpose import transposed
 from alpenglow.ops.copy import Copy
 from alpenglow.program.instr import Instr
