@@ -31,6 +31,12 @@ from alpenglow.ops.reduction import (
 )
 from alpenglow.ops.scan import CumProd, CumSum, LinearScan, Scan
 
+BESIDE = 4
+"""Vectors of running totals that are computed side by side: they fill cache lines.
+
+Narrow elements fill them with fewer vectors, and the last one, masked, would cost too much.
+"""
+
 SLOTS = 4
 """Accumulators of a row: enough to keep the adders busy."""
 
@@ -135,8 +141,9 @@ def scan(k: Loops, op: Scan | LinearScan, ins: list[Source | None], outs: list[S
             _run(k, op, [x, *rest], outs[0], axis, outer)
         return
     kept = [d for a, d in enumerate(shape[:-1]) if a != axis]
+    vectors = BESIDE if x.type.numpy.itemsize >= 4 else 1
     columns(k, kept, shape[-1], lambda outer, last: _run(
-        k, op, [x, *rest], outs[0], axis, [*outer, last]))  # fmt: skip
+        k, op, [x, *rest], outs[0], axis, [*outer, last]), vectors)  # fmt: skip
 
 
 def _run(

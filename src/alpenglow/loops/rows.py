@@ -108,10 +108,16 @@ def along(
 
 
 def columns(
-    k: Loops, outer: Sequence[int], extent: int, body: Callable[[list[Coord], Coord], None]
-) -> None:
-    """Run `body` in parallel for all indices below `outer` and vectors along a last axis."""
+    k: Loops, outer: Sequence[int], extent: int, body: Callable[[list[Coord], Coord], None],
+    vectors: int = 1,
+) -> None:  # fmt: skip
+    """Run `body` in parallel for all indices below `outer` and vectors along a last axis.
+
+    A long axis is taken `vectors` at a time, as one wide vector.
+    """
     lanes = width(k, extent)
+    if lanes > 1 and not k.facts.group and estimate(extent) >= lanes * vectors * vectors:
+        lanes *= vectors
     full, rest = divmod(extent, lanes)
     with k.parallel([*outer, ceil_div(extent, lanes)]) as (*at, number):
         start = number.expr() * lanes
