@@ -15,9 +15,17 @@ from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, nor
 from alpenglow.ir.types import FLOATS, Array, TensorType
 from alpenglow.ops.arithmetic import Mul, Sub
 from alpenglow.ops.comparison import Equal
+from alpenglow.ops.generate import Iota
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.reduction import ReduceMax, ReduceSum, as_type, filled, in_floats, widened
-from alpenglow.ops.scan import CumSum
+from alpenglow.ops.reduction import (
+    ArgMax,
+    ReduceMax,
+    ReduceSum,
+    as_type,
+    filled,
+    in_floats,
+    widened,
+)
 from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Exp, Log
 
@@ -105,7 +113,7 @@ class LogSoftmax(Composite):
 
 
 class Hardmax(Composite):
-    """1 where the first largest x along `axis` is, else 0.  ONNX Hardmax."""
+    """1 where the first largest x along `axis` is, else 0; NaN is the largest.  ONNX Hardmax."""
 
     axis: int
 
@@ -114,11 +122,10 @@ class Hardmax(Composite):
 
     def lower(self, b: Graph, x: Value) -> Value:
         axis = self.axis % x.type.rank
-        largest = b(Broadcast(x.type.shape), b(ReduceMax((axis,)), x))
-        hit = as_type(b, b(Equal(), x, largest), "i64")
-        number = b(CumSum(axis), hit)
-        first = as_type(b, b(Equal(), number, filled(b, 1, number)), "i64")
-        return as_type(b, b(Mul(), hit, first), x.type.dtype)
+        if x.type.shape[axis] == 0:
+            return x
+        first = b(Broadcast(x.type.shape), b(ArgMax(axis), x))
+        return as_type(b, b(Equal(), b(Iota(x.type.shape, axis)), first), x.type.dtype)
 
     @classmethod
     def examples(cls) -> Examples:
