@@ -202,7 +202,10 @@ def in_lanes(buffer: Buffer, at: Coord, lanes: int, mask: Expr | None = None) ->
 
 
 class Loops:
-    """The kernel being built: the builder `b`, the vocabulary `m`, and the lanes of a vector."""
+    """The kernel being built: the builder `b`, the vocabulary `m`, and the lanes of a vector.
+
+    `seen` holds the types of operands whose axes were merged.
+    """
 
     def __init__(
         self, b: Builder, facts: Facts, serial: bool = False, strict: bool = False,
@@ -216,6 +219,7 @@ class Loops:
         self.lanes = facts.lanes
         self.serial = serial
         self.mask: Expr | None = None
+        self.seen: dict[Value, TensorType] = {}
         self._parts: dict[Expr, tuple[Expr, ...]] = {}
         self._memo: dict[tuple[int, int], tuple[Expr, object, object]] = {}
         self._halves: dict[int, tuple[Expr, Expr]] = {}
@@ -395,11 +399,11 @@ class Loops:
         value = form(self, node.op, [self.source(v, leaves) for v in node.inputs], at)
         return self.rounded(value, node.output.type.dtype)
 
-    def source(
-        self, v: Value | None, leaves: dict[Value, Source], seen: TensorType | None = None
-    ) -> Source | None:
-        """Return a value of a region as an operand, of another type than its own if `seen` is."""
-        return None if v is None else Source(seen or v.type, lambda at: self.pulled(v, at, leaves))
+    def source(self, v: Value | None, leaves: dict[Value, Source]) -> Source | None:
+        """Return a value of a region as an operand, of the type of which it is `seen`."""
+        if v is None:
+            return None
+        return Source(self.seen.get(v, v.type), lambda at: self.pulled(v, at, leaves))
 
     def applied(self, op: Elementwise, xs: Sequence[Expr], dtype: str) -> Expr:
         """Apply the formula of an elementwise operator."""

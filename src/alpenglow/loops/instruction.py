@@ -211,7 +211,10 @@ def _fused(
         drive_all(k, outs, lambda at: [k.pulled(v, at, leaves) for v in results])
         return
     assert len(outs) == 1, "what is fused to another operator has one result"
+    types = () if merged is None else zip(anchor.inputs, merged.types, strict=True)
+    k.seen = {v: t for v, t in types if v is not None and t is not None}
     if type(anchor.op) in PULLS:
+        assert merged is None or merged.op == anchor.op, f"{anchor.op} has other axes"
         drive(k, outs[0], lambda at: k.pulled(results[0], at, leaves))
         return
     if type(anchor.op) not in PUSHES:
@@ -225,8 +228,7 @@ def _fused(
         return k.pulled(results[0], at, {**leaves, anchor.output: source})
 
     op = anchor.op if merged is None else merged.op
-    types = [None] * len(anchor.inputs) if merged is None else merged.types
-    operands = [k.source(v, leaves, t) for v, t in zip(anchor.inputs, types, strict=True)]
+    operands = [k.source(v, leaves) for v in anchor.inputs]
     PUSHES[type(op)](k, op, operands, [Sink(k, outs[0], finish)])
 
 
