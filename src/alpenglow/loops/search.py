@@ -84,7 +84,8 @@ class _Search:
         k = self.k
         best, index = k.accumulator(0, self.dtype), k.accumulator(0, self.index)
         k.set(best, self.element(at, coord(0)))
-        with k.loop(self.extent) as i:
+        with k.loop(self.extent - 1) as before:
+            i = before + 1
             value = self.element(at, i)
             wins = k.b.let(better(k, self.op, value, best))
             k.set(best, k.select(wins, value, best))
