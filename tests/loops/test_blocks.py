@@ -44,8 +44,8 @@ def test_short_rows_are_repeated(dtype: str, target: ag.Target) -> None:
         g.output(f"y{width}", g(Reshape((18, 5, 3 * width)), wide))
         feeds.append(drawn(dtype, 9, 5, width))
 
-    for x, y in zip(feeds, run(g, target, *feeds), strict=True):
-        assert np.array_equal(y, np.tile(x, (2, 1, 3)))
+    for rows, repeated in zip(feeds, run(g, target, *feeds), strict=True):
+        assert np.array_equal(repeated, np.tile(rows, (2, 1, 3)))
 
 
 @every_target
@@ -60,8 +60,9 @@ def test_short_rows_are_computed(dtype: str, target: ag.Target) -> None:
         feeds += [drawn(dtype, *s, width) for s in ((150, 3), (150, 1), (1, 3))]
 
     results = run(g, target, *feeds)
-    for (x, y, z), r in zip(zip(*[iter(feeds)] * 3, strict=True), results, strict=True):
-        assert np.array_equal(r, x * y + z)
+    for i, result in enumerate(results):
+        left, right, more = feeds[3 * i : 3 * i + 3]
+        assert np.array_equal(result, left * right + more)
 
 
 @every_target
@@ -74,9 +75,9 @@ def test_few_long_rows_are_cut_into_runs(extent: int, dtype: str, target: ag.Tar
     g.output("z", g(BitAnd() if dtype == "bool" else Add(), x, wide))
     feeds = drawn(dtype, 7, extent), drawn(dtype, 7, 1)
 
-    (z,) = run(g, target, *feeds)
+    (result,) = run(g, target, *feeds)
 
-    assert np.array_equal(z, feeds[0] & feeds[1] if dtype == "bool" else feeds[0] + feeds[1])
+    assert np.array_equal(result, feeds[0] & feeds[1] if dtype == "bool" else feeds[0] + feeds[1])
 
 
 CHECK = InRange(-11, 10)
@@ -131,9 +132,9 @@ def test_gathered_rows_of_any_width_are_copied(width: int, dtype: str, target: a
     g.output("y", g(Gather(0), x, at))
     feeds = drawn(dtype, 30, width), drawn("i32", 2, 301) % 30
 
-    (y,) = run(g, target, *feeds)
+    (result,) = run(g, target, *feeds)
 
-    assert np.array_equal(y, feeds[0][feeds[1]])
+    assert np.array_equal(result, feeds[0][feeds[1]])
 
 
 @every_target
