@@ -176,10 +176,7 @@ def _troubles(rows: Rows) -> Iterator[str]:
 
 
 REASONS: tuple[tuple[str, str, str], ...] = (
-    ("MatMul|Gemm", r"\[(\d+,)*(8192|\d{5,})\], (const )?\w+\[(\d+,)*(8192|\d{5,}),",
-     "long sums are not split: a panel is one vector, or none, wide (`LONGEST` in `matmul.py`)"),
-    ("Conv|ConvInteger|QLinearConv", r"group=(?!1\))\d+",
-     "narrow groups have no template, or blocks that are mostly padding (`layout`)"),
+    ("Conv", r"^Conv\(float64", "f64 has no template: loops (`PACKED` in `blocked.py`)"),
     ("NonMaxSuppression|Compress", "", "a model split where it depends on data: two or more calls"),
     ("RotaryEmbedding", "interleaved=1", "halves are copied apart and together: five kernels"),
 )
