@@ -36,7 +36,7 @@ from alpenglow.machines.vector.operators.filters import (
     DepthwiseFilter,
     UnpackConv,
 )
-from alpenglow.machines.vector.passes.long_sums import in_parts
+from alpenglow.machines.vector.passes.long_sums import in_parts, is_of_shares, makes_scores
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.conv_filter import ConvFilter
@@ -474,7 +474,9 @@ def _is_outer(node: Node) -> bool:
     x = node.inputs[0]
     assert x is not None
     inner, types = x.type.shape[-1], {*_operands(node), node.output.type.dtype}
-    return not is_open(inner) and inner == 1 and len(types) == 1
+    if is_open(inner) or inner != 1 or len(types) > 1:
+        return False
+    return not (is_of_shares(x) or makes_scores(node.output))
 
 
 def _matrix_width(problem: Problem, rows: int, columns: int) -> int:

@@ -31,7 +31,7 @@ def in_parts(g: Graph, node: Node) -> None:
     x, y = node.inputs
     assert x is not None and y is not None and isinstance(node.op, MatMul)
     size = _part(x, y)
-    if size is None or _is_of_shares(x):
+    if size is None or is_of_shares(x):
         return
     inner = x.type.extents[-1]
     op = replace(node.op, wide=x.type.dtype in HALVES)
@@ -64,7 +64,20 @@ def _part(x: Value, y: Value) -> int | None:
     return ceil_div(ceil_div(inner, parts), EVEN) * EVEN if parts <= MOST_PARTS else None
 
 
-def _is_of_shares(x: Value) -> bool:
+def makes_scores(y: Value) -> bool:
+    """Return True if y may be the scores of an attention, which is computed in one kernel."""
+    waiting, seen = [*y.users], set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node.op, Softmax):
+            return True
+        if isinstance(node.op, Elementwise) and node not in seen:
+            seen.add(node)
+            waiting += [user for v in node.results for user in v.users]
+    return False
+
+
+def is_of_shares(x: Value) -> bool:
     """Return True if x may be the shares of an attention, which is computed in one kernel."""
     while x.producer is not None and isinstance(x.producer.op, Elementwise):
         (x, *_) = (v for v in x.producer.inputs if v is not None)
