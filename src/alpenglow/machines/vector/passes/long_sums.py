@@ -59,8 +59,8 @@ def _part(x: Value, y: Value) -> int | None:
     most = LONGEST // 2 if few else LONGEST
     if inner <= most or 1 in (estimate(product([*batch, rows])), estimate(columns)):
         return None
-    parts = ceil_div(inner, most)
     assert isinstance(inner, int), "it is not dynamic"
+    parts = ceil_div(inner, most)
     return ceil_div(ceil_div(inner, parts), EVEN) * EVEN if parts <= MOST_PARTS else None
 
 

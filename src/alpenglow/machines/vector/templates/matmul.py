@@ -121,7 +121,7 @@ def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
         return False  # few vectors need no panels
     inner = x.type.extents[-1]
     plain = x.type.dtype in PLAIN and 0 not in instr.outs[0].shape
-    if x.type.dtype == "i32" and 2 * estimate(y.shape[-1]) < target.facts.lanes:
+    if x.type.dtype == "i32" and 2 * estimate(instr.outs[0].shape[-1]) < target.facts.lanes:
         return False  # loops add products along both operands
     return plain and (fits_scratch(inner) if is_open(inner) else inner <= LONGEST)
 
