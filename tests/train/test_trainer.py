@@ -372,7 +372,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "no folder to write checkpoint"),
     "a model that depends on its data": (
         lambda: ag.trainable(ag.load(staged_cases.CASES["nonzero"].model())), UnsupportedError,
-        "no graph of a whole model"),
+        "depends on its data, so it cannot be trained"),
     "a batch of nothing": (
         lambda: trainer().fit(samples(32), batch=0), OptionError, "batch is 0"),
     "a seed below 0": (lambda: trainer().fit(samples(32), seed=-1), OptionError, "seed is -1"),

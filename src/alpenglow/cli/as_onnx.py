@@ -6,7 +6,7 @@ from typing import Any
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli.options import Request
-from alpenglow.cli.source import kind_of, read
+from alpenglow.cli.source import kind_of, read, refuse_staged
 from alpenglow.exporters.onnx import export_onnx
 from alpenglow.frontends.registry import frontends
 from alpenglow.ir.graph import Graph
@@ -25,9 +25,10 @@ def onnx_of(request: Request) -> Any:
     Raises UnsupportedError if it cannot be written.
     """
     source = read(request)
-    if source.staged or not isinstance(source.ir, Graph):
+    refuse_staged(request, source, "written as ONNX, which this command works on")
+    if not isinstance(source.ir, Graph):
         raise UnsupportedError(
-            "MODEL is no ONNX file, and has no graph of the whole that could be written as one",
-            file=str(request.model),
-        )
+            "this is a program, which cannot be written as ONNX", file=str(request.model),
+            hint="the model itself, or the text of a graph",
+        )  # fmt: skip
     return export_onnx(source.ir)

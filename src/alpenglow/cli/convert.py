@@ -12,7 +12,7 @@ from alpenglow.cli import files
 from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import read
+from alpenglow.cli.source import read, refuse_staged
 from alpenglow.exporters.onnx import export_onnx
 from alpenglow.exporters.onnx.files import beside
 from alpenglow.ir.graph import Graph
@@ -42,12 +42,7 @@ def command(request: Request, output: Path, opset: int | None) -> None:
     if output.suffix != ".onnx":
         raise OptionError(f"-o {output}: expected a name that ends in .onnx")
     source = read(request)
-    if source.staged:
-        raise UnsupportedError(
-            "the graph of this model depends on its data: it cannot be written as a graph",
-            file=str(request.model),
-            hint="--shapes NAME=…, if what it depends on are extents",
-        )
+    refuse_staged(request, source, "written as ONNX")
     if not isinstance(source.ir, Graph):
         raise UnsupportedError(
             f"this is a program, after {source.after}: there is no graph in it any more",

@@ -27,6 +27,7 @@ from alpenglow.cli.files import weights_path
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
 from alpenglow.compiler import compile_graph, every_pass, properties_after
+from alpenglow.ir import staged as in_parts
 from alpenglow.ir import staged_text
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
@@ -281,11 +282,7 @@ def executable(request: Request, source: ModelSource | None = None) -> Executabl
 def refuse_staged(request: Request, source: ModelSource, what: str) -> None:
     """Raise UnsupportedError if the graph of the model depends on its data."""
     if source.staged:
-        raise UnsupportedError(
-            f"the graph of this model depends on its data, so it cannot be {what}",
-            file=str(request.model),
-            hint="run, verify and bench compile it in parts, as the data are met",
-        )
+        in_parts.refuse_staged(what, str(request.model))
 
 
 def _bound(g: Graph, request: Request) -> Graph:

@@ -27,7 +27,7 @@ from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.dims import Guards, bind, holds
 from alpenglow.ir.graph import Graph, is_closed
 from alpenglow.ir.solve import bind_shapes
-from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.staged import WHOLE, WHOLE_FLAGS, StagedModel
 from alpenglow.ir.target import Target
 from alpenglow.machines.api import Artifact
 from alpenglow.passes.choices import Record
@@ -181,7 +181,7 @@ def _staged(
     model: StagedModel, target: Target, options: Options, store: Store, threads: int | None
 ) -> StagedExecutable:
     """Return the Executable of a model that is compiled in parts."""
-    refuse_limit(options, "what this model computes depends on its data")
+    refuse_limit(options, "what this model computes depends on its data", WHOLE, WHOLE_FLAGS)
 
     def compile_part(g: Graph, guards: Guards, artifacts: Sequence[Artifact]) -> InProcess:
         if g.initial:

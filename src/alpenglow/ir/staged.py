@@ -11,8 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Alternative, Graph
 from alpenglow.ir.metadata import NONE, Metadata
@@ -21,6 +22,21 @@ from alpenglow.ir.types import Array, TensorType
 
 RANKS = "#ranks"
 """Stands behind the name of strings in that of their ranks; messages leave off what begins so."""
+
+
+WHOLE = "load(…, constants={'NAME': value}, shapes={'NAME': (…)}) where an input or extent decides"
+WHOLE_FLAGS = "--constants NAME=VALUE or --shapes NAME=… where an input or an extent decides"
+"""How a model whose graph depends on its data may become one graph."""
+
+
+def refuse_staged(done: str, file: str = "") -> NoReturn:
+    """Raise UnsupportedError: a model in parts cannot be what only a whole graph can (`done`)."""
+    raise UnsupportedError(
+        f"the graph of this model depends on its data, so it cannot be {done}",
+        file=file,
+        hint=f"{WHOLE}; compile runs the model in parts",
+        flags=f"{WHOLE_FLAGS}; run, verify and bench compile the model in parts",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.errors import OptionError
 from alpenglow.base.words import shown, some
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value, require_graph
 from alpenglow.ir.misuse import told_of
-from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.staged import StagedModel, refuse_staged
 
 
 def truncate(graph: Graph | StagedModel, *names: str) -> Graph:
@@ -22,7 +22,7 @@ def truncate(graph: Graph | StagedModel, *names: str) -> Graph:
     UnsupportedError for a model whose graph depends on its data.
     """
     if isinstance(graph, StagedModel):
-        raise UnsupportedError(f"{graph!r} is no graph of a whole model, which could be cut")
+        refuse_staged("truncated")
     require_graph(graph)
     if not names or not all(isinstance(name, str) for name in names):
         given = ", ".join(map(told_of, names)) or "no name"

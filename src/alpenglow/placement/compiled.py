@@ -12,6 +12,7 @@ from alpenglow.compiler import Options
 from alpenglow.driver.compile import compile, loaded
 from alpenglow.host.network import Network, Step
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.staged import refuse_staged
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.placement.cut import parts
 from alpenglow.placement.schedule import Schedule
@@ -77,7 +78,7 @@ def placed(
     """
     graph = loaded(model, shapes)
     if not isinstance(graph, Graph):
-        raise UnsupportedError("the model depends on its data, and is not one graph to be placed")
+        refuse_staged("placed")
     schedule = Schedule(split(graph, placement.splits))
     check_placed(schedule, placement)
     stages: list[Mapping[str, Executable]] = []

@@ -16,6 +16,7 @@ from alpenglow.driver.compile import loaded
 from alpenglow.host.provision import memory_of
 from alpenglow.host.worker import Worker, check_workers
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.staged import refuse_staged
 from alpenglow.ir.types import Array
 from alpenglow.placement.cost import Costs, costs
 from alpenglow.placement.cut import part
@@ -69,7 +70,7 @@ def place(
     check_workers(workers)
     graph = loaded(model, shapes, None)
     if not isinstance(graph, Graph):
-        raise UnsupportedError("the model depends on its data, and is not one graph to be placed")
+        refuse_staged("placed")
     schedule = Schedule(graph)
     if not schedule.nodes:
         raise UnsupportedError(f"{shown(graph.name)} computes nothing that could be placed")

@@ -7,10 +7,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.errors import OptionError
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Graph, Node, Value, require_graph
-from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.custom_gradient import CustomGradient
 from alpenglow.ops.normalize import BatchNorm
@@ -32,7 +32,7 @@ def trainable(
     matches nothing, UnsupportedError for a model whose graph depends on its data.
     """
     if isinstance(graph, StagedModel):
-        raise UnsupportedError(f"{graph!r} is no graph of a whole model, which could be trained")
+        refuse_staged("trained")
     require_graph(graph)
     if names is None:
         raise OptionError("trainable: names is None, expected patterns of names", hint='"fc.*"')
@@ -45,7 +45,10 @@ def trainable(
     for pattern in patterns:
         if not any(fnmatchcase(v.name, pattern) for v in able):
             known = ", ".join(v.name for v in able[:20]) or "none"
-            raise OptionError(f"no constant is called {shown(pattern)}; there are {known}")
+            raise OptionError(
+                f"no constant is called {shown(pattern)}; there are {known}",
+                hint="a pattern that matches one of them" if able else _without_constants(g),
+            )
     trained = {_variable(g, v) for v in able if any(fnmatchcase(v.name, p) for p in patterns)}
     if statistics == "batch":
         for node in [n for n in g.nodes if isinstance(n.op, BatchNorm)]:
@@ -53,6 +56,13 @@ def trainable(
                 _normalise_by_batch(g, node)
     g.prune()  # restores the order of nodes
     return g
+
+
+def _without_constants(g: Graph) -> str:
+    """Return what to do about a graph that has no constant of floats."""
+    if any(v.type.dtype in FLOATS and v.type.rank for v in g.callers_inputs().values()):
+        return "load(…, constants={'NAME': array}) makes constants of inputs that hold weights"
+    return "the model in floats, from which this one was quantized"
 
 
 def inference(g: Graph, outputs: Sequence[str] | None = None) -> Graph:

@@ -28,7 +28,7 @@ from alpenglow.exporters.onnx.write_elementwise import formula
 from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
 from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ops.movement import Broadcast
 
 OLDEST, USUAL = 18, 21
@@ -80,11 +80,7 @@ def export_onnx(
 def check_graph(graph: object) -> None:
     """Raise an error unless `graph` is one that can be exported."""
     if isinstance(graph, StagedModel):
-        raise UnsupportedError(
-            "the graph of this model depends on its data: it cannot be exported",
-            hint="load(…, shapes={'NAME': (…)}), if what it depends on are extents",
-            flags="--shapes NAME=…, if what it depends on are extents",
-        )
+        refuse_staged("exported")
     if not isinstance(graph, Graph):
         raise OptionError(f"graph is a {type(graph).__name__}, expected a Graph")
 
