@@ -300,7 +300,7 @@ def test_what_cannot_be_rounded_is_refused() -> None:
     with pytest.raises(OptionError, match="compute is bf16"):
         options = QuantOptions(weights_only="int8", compute="bf16")
         train.quantization_aware(g, None, options)
-    with pytest.raises(UnsupportedError, match="depends on earlier calls") as caught:
+    with pytest.raises(UnsupportedError, match="parameters, which training changes") as caught:
         train.quantization_aware(ag.trainable(g), profile)
     assert "Trainer.trained" in str(caught.value.hint)
 

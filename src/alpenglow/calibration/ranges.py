@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
 from typing import Any
 
-from alpenglow.base.errors import FeedError
+from alpenglow.base.errors import FeedError, UnsupportedError
 from alpenglow.base.progress import Progress, silent
 from alpenglow.calibration.samples import feeds_of
 from alpenglow.driver.compile import compile as compile_model
-from alpenglow.ir.graph import HIDDEN, Graph, Value
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.misuse import told_of
 from alpenglow.ir.op import Elementwise
 from alpenglow.ops.activation import Relu
@@ -21,6 +21,9 @@ from alpenglow.quant.observe import BINS, Observer, check_bins
 from alpenglow.quant.plan import check_graph
 from alpenglow.quant.profile import Profile
 from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.session import Session
+
+Runs = Executable | Session
 
 MOST_NBYTES = 256 << 20
 """Values of more bytes than these are observed in several runs."""
@@ -37,21 +40,28 @@ def profile_ranges(
     """Run `graph`, compiled, on samples and return the ranges and histograms of its values.
 
     A sample is a mapping of input names to arrays, a tuple of arrays in the order of inputs, or the
-    array of the only input; there may be any number, of which one at a time is held.  `progress` is
-    called after each.  Raises FeedError if there are none, or one holds NaN or infinities.
+    array of the only input; there may be any number, of which one at a time is held.  The samples
+    of a graph with variables are the calls of one session, in order.  `progress` is called after
+    each.  Raises FeedError if there are none, or one holds NaN or infinities, UnsupportedError
+    where variables are parameters or grow.
     """
     check_bins(bins)
     check_graph(graph)
+    if graph.growing:
+        raise UnsupportedError(
+            f"graph {graph.name} cannot be profiled: its variables {', '.join(graph.growing)} grow",
+            hint="profile and quantize the model first; compile(…, state=…) makes variables",
+        )
     if samples is None or isinstance(samples, Mapping | str):
         raise FeedError(
             f"samples is {told_of(samples)}, expected samples one after the other",
             hint='[{"x": first}, {"x": second}]',
         )
     called = names(graph)
-    types = {n: v.type for n, v in graph.inputs.items() if not n.startswith(HIDDEN)}
+    types = {n: v.type for n, v in graph.callers_inputs().items()}
     inputs = [n for n, t in types.items() if t.dtype == "f32"]
     parts = [observed(graph, part) for part in divided(seen(graph))]
-    runs = [(compile_model(g, threads=threads), values) for g, values in parts]
+    runs = [(_called(compile_model(g, threads=threads)), values) for g, values in parts]
     observers = {called[graph.inputs[n]]: Observer(bins) for n in inputs}
     observers |= {called[v]: Observer(bins) for _, values in runs for v in values.values()}
     total = len(samples) if isinstance(samples, Sized) else 0
@@ -70,12 +80,13 @@ def profile_ranges(
 
 
 def seen(g: Graph) -> Iterator[Value]:
-    """Yield the computed values of a graph that a profile tells of.
+    """Yield the values of a graph that a profile tells of: computed ones, and variables at entry.
 
     These are all in f32 but those whose elements are another value's, and those that only an
     activation or the sum with a bias reads: they are computed together and never stored.
     """
     moving = varying(g)
+    yield from (g.inputs[n] for n, v in g.initial.items() if v.type.dtype == "f32")
     for node in g.nodes:
         if not isinstance(node.op, ALIASES):
             for v in node.results:
@@ -115,12 +126,19 @@ def observed(g: Graph, values: Iterable[Value]) -> tuple[Graph, dict[str, Value]
         for a, b in zip(g.nodes, copy.nodes, strict=True)
         for old, new in zip(a.results, b.results, strict=True)
     }
-    copy.outputs = {name: env[v] for name, v in wanted.items()}
+    env |= zip(g.inputs.values(), copy.inputs.values(), strict=True)
+    assigned = {name: copy.outputs[name] for name in copy.initial}
+    copy.outputs = {**{name: env[v] for name, v in wanted.items()}, **assigned}
     copy.prune()
     return copy, wanted
 
 
-def _see(exe: Executable, feeds: Any, observers: dict[str, Observer], number: int) -> None:
+def _called(exe: Executable) -> Runs:
+    """Return what takes one sample after the other: a session, if there are variables."""
+    return exe.session() if exe.initial else exe
+
+
+def _see(exe: Runs, feeds: Any, observers: dict[str, Observer], number: int) -> None:
     if not observers:
         return
     try:

@@ -17,7 +17,8 @@ from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
 from alpenglow.cli.source import read
-from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.staged import refuse_staged
 from alpenglow.quant.observe import BINS
 
 data_option = click.option(
@@ -71,16 +72,13 @@ def whole_graph(request: Request) -> Graph:
             hint="give the model itself",
         )
     if source.staged:
-        raise UnsupportedError(
-            "the graph of this model depends on its data: there is no graph of the whole",
-            file=str(request.model),
-        )
+        refuse_staged("quantized, nor its ranges be profiled", str(request.model))
     return source.ir
 
 
 def samples(g: Graph, data: Path) -> Dataset:
     """Return the samples at `data` for the inputs of a graph."""
-    types = {n: v.type for n, v in g.inputs.items() if not n.startswith(HIDDEN)}
+    types = {n: v.type for n, v in g.callers_inputs().items()}
     return Dataset.read(data, types)
 
 

@@ -100,7 +100,7 @@ class Activations:
 
     def store_outputs(self) -> None:
         """Store the outputs of the graph, as far as they can be."""
-        for v in self.g.outputs.values():
+        for v in self.g.callers_outputs().values():
             if self._storable(v):
                 self.store(v, None)
 

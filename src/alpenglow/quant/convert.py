@@ -74,7 +74,9 @@ class Writer:
         inputs = {a.value: a for a in self.plan.activations if a.value.producer is None}
         for name, v in old.inputs.items():
             a = inputs.get(v) if placeholders and not self.floats else None
-            if a is None:
+            if name in old.initial:
+                self.env[v] = self.variable(name)
+            elif a is None:
                 self.env[v] = self.g.input(name, v.type)
             else:
                 x = self.g.input(name, v.type.with_dtype(a.parameters.dtype))
@@ -87,6 +89,9 @@ class Writer:
         wanted = {a.value: a for a in self.plan.activations} if placeholders else {}
         for name, v in old.outputs.items():
             y = self.env[v]
+            if name in old.initial:
+                self.g.assign(name, y)
+                continue
             if v in wanted:
                 p = wanted[v].parameters
                 y = _quantized(self.g, y, p, name)
@@ -94,6 +99,14 @@ class Writer:
                     y = _dequantized(self.g, y, p, name)
             self.g.output(name, y)
         return self.g
+
+    def variable(self, name: str) -> Value:
+        """Return a variable of the old graph in the new one; it holds floats in both."""
+        old = self.plan.graph
+        initial = old.initial[name]
+        if name in old.growing:
+            return self.g.growing_variable(name, initial.type, old.growing[name])
+        return self.g.variable(name, initial.array, initial.type, copy=False)
 
     def content(self, constant: Value) -> Array:
         """Return what a constant holds that stays one."""

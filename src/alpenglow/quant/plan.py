@@ -10,7 +10,7 @@ from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value, require_graph
 from alpenglow.ir.misuse import told_of
 from alpenglow.ir.op import Op
-from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.quant.activations import Activation, Activations
 from alpenglow.quant.constants import Stored, bias, weight, weight_alone
@@ -136,18 +136,19 @@ def _name(called: dict[Value, str], source: ConstantOrigin) -> str:
 def check_graph(g: object) -> None:
     """Raise OptionError for what is no graph: a path, perhaps.
 
-    Raises UnsupportedError for a model that is imported in parts.
+    Raises UnsupportedError for a model that is imported in parts, and for a graph with parameters:
+    variables that no call assigns.
     """
     if isinstance(g, StagedModel):
-        raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
-                               "can be neither profiled nor quantised")  # fmt: skip
+        refuse_staged("quantized, nor its ranges be profiled")
     require_graph(g)
     assert isinstance(g, Graph), "required"
-    if g.initial:
-        names = ", ".join(g.initial)
-        raise UnsupportedError(f"graph {g.name} can be neither profiled nor quantised: what its "
-                               f"variables hold ({names}) depends on earlier calls",
-                               hint="of parameters, Trainer.trained makes constants")  # fmt: skip
+    if parameters := [name for name in g.initial if name not in g.outputs]:
+        raise UnsupportedError(
+            f"graph {g.name} can be neither profiled nor quantized: its variables "
+            f"{', '.join(parameters)} are parameters, which training changes",
+            hint="Trainer.trained makes constants of parameters",
+        )
 
 
 def _check_names(g: Graph, known: Iterable[str], options: QuantOptions) -> None:
