@@ -138,7 +138,10 @@ def _compiled(
     if steps.refusals:
         said = listed(steps.refusals)
         if options.strict:
-            raise UnsupportedError(f"{purpose}: {said}")
+            raise UnsupportedError(
+                f"{purpose}: {said}",
+                hint="options={'strict': False} runs these calls in eager, the others compiled",
+            )
         calls = counted(len(steps.refusals), "call")
         LOG.warning("%s of %d in the %s graph run in eager: %s", calls,
                     len(steps.program.body.calls), purpose, said)  # fmt: skip
