@@ -60,6 +60,20 @@ def test_the_model_and_the_report_are_written(folder: Path) -> None:
     assert "| c | conv | quantised |" in report
 
 
+def test_a_layer_with_several_results_is_told_of(folder: Path) -> None:
+    weights = (np.random.default_rng(0).standard_normal((2, 1, 32, 8)) / 4).astype(np.float32)
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        lstm (float[3,1,8] x) => (float[3,1,1,8] y) { y = LSTM<hidden_size=8>(x, w, r) }"""
+    model = onnx.parser.parse_model(text)
+    tensors = zip(weights, ("w", "r"), strict=True)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for a, n in tensors)
+    onnx.save(model, "lstm.onnx")
+    np.savez("rows.npz", x=np.ones((2, 3, 1, 8), np.float32))
+    told = answer("quantize lstm.onnx --data rows.npz -o small.onnx")
+
+    assert [x["quantized"] for x in told["layers"]] == [True, False]
+
+
 @pytest.mark.rest
 def test_layers_stay_as_they_are_until_little_enough_is_lost(folder: Path) -> None:
     loose = answer("quantize model.onnx --data samples.npz --metric sqnr -o a.onnx")

@@ -208,7 +208,7 @@ def _fewest(worst: list[str], enough: Callable[[frozenset[str]], bool]) -> froze
 
 def known_as(d: Decision) -> str:
     """Return the name of a layer's result, or of what becomes of it."""
-    v = d.node.output
+    v = d.node.results[0]
     while not v.name and len(v.users) == 1:
         v = next(iter(v.users)).results[0]
     return v.name
