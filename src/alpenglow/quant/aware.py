@@ -55,8 +55,11 @@ def quantization_aware(
     planned = plan(graph, profile, options)
     if not planned.layers:
         reasons = "; ".join(f"{d.name}: {d.why}" for d in planned.decisions[:4])
-        raise OptionError(f"no layer of graph {graph.name} would be quantised: "
-                          f"{reasons or 'it has none'}")  # fmt: skip
+        raise OptionError(
+            f"no layer of graph {graph.name} would be quantised: {reasons or 'it has none'}",
+            hint="a model in floats whose convolutions or products have constant weights; "
+            "load(…, constants={'NAME': array}) makes constants of inputs",
+        )
     g = _AwareWriter(planned).graph()
     g.prune()
     return g
