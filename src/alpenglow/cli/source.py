@@ -291,7 +291,8 @@ def _bound(g: Graph, request: Request) -> Graph:
     if unknown := request.extents.keys() - known:
         inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
         raise OptionError(
-            f"--dim names {', '.join(sorted(unknown))}, which is open in no input: {inputs}"
+            f"--dim names {', '.join(sorted(unknown))}, which is open in no input: {inputs}",
+            hint=f"--dim {min(known)}=1" if known else "leave out --dim",
         )
     return g.bind(request.extents) if request.extents else g
 
