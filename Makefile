@@ -151,8 +151,14 @@ conformance-stablehlo: .venv/stablehlo/stablehlo.stamp
 		--jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
-matrix: .venv/torch/torch.stamp
-	@.venv/torch/bin/python tools/matrix.py
+# JAX comes from its own environment, behind PyTorch's.
+matrix: .venv/torch/torch.stamp .venv/stablehlo/stablehlo.stamp
+	@$(BIN)/python tools/fetch_models.py && \
+	$(BIN)/python tools/zoo.py fetch --only mtcnn_keras_rnet && \
+	$(BIN)/python tools/zoo.py fetch --only oww_hey_mycroft && \
+	PYTHONPATH=$$(.venv/stablehlo/bin/python -c \
+		"import sysconfig; print(sysconfig.get_path('purelib'))") \
+		.venv/torch/bin/python tools/matrix.py
 
 cliffs: .venv/torch/torch.stamp
 	@$(TIMED) cliffs .venv/torch/bin/python tools/cliffs.py --cases $(or $(CASES),3000) && \

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import models
+from alpenglow.base.errors import UnsupportedError
 
 sys.path.insert(0, str(models.ROOT / "tools"))
 
@@ -24,12 +25,15 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, matrix.Cell]:
     }
 
 
-def test_no_feature_of_the_sample_is_wrong_or_refused(cells: dict[str, matrix.Cell]) -> None:
-    assert {k: c for k, c in cells.items() if c.kind not in ("right", "n/a")} == {}
+def test_no_feature_of_the_sample_is_wrong(cells: dict[str, matrix.Cell]) -> None:
+    assert {k: c for k, c in cells.items() if c.kind not in ("right", "refused")} == {}
 
 
-def test_what_does_not_apply_says_why(cells: dict[str, matrix.Cell]) -> None:
-    assert {c.words for c in cells.values() if c.kind == "n/a"} == {"the graph depends on data"}
+def test_a_model_that_depends_on_its_data_alone_is_refused(cells: dict[str, matrix.Cell]) -> None:
+    refused = {k: c.words for k, c in cells.items() if c.kind == "refused"}
+
+    assert list(refused) == [f"ONNX: loop: {f}" for f in ("profile-ranges", "quantize", "truncate")]
+    assert all("depends on its data" in w and "; try: " in w for w in refused.values())
 
 
 def test_a_wrong_result_and_a_foreign_exception_are_told(
@@ -43,7 +47,29 @@ def test_a_wrong_result_and_a_foreign_exception_are_told(
 
     monkeypatch.setitem(matrix.VERBS, "raising", raising)
     monkeypatch.setitem(matrix.VERBS, "differing", differing)
+    def silent(subject: matrix.Subject) -> None:
+        raise UnsupportedError("no")
+
+    monkeypatch.setitem(matrix.VERBS, "silent", silent)
     subject = next(matrix.subjects(True, tmp_path))
 
     assert matrix.judged(subject, "raising") == matrix.Cell("WRONG", "KeyError: 'x'")
     assert matrix.judged(subject, "differing").kind == "WRONG"
+    assert matrix.judged(subject, "silent").words == "refused without a way round: no"
+
+
+def test_the_page_counts_models_by_source_and_gives_each_reason_once() -> None:
+    right, refused = matrix.Cell("right"), matrix.Cell("refused", "no; try: yes")
+    nothing = matrix.Cell("n/a", "nothing to do")
+    lines = matrix.page({
+        "A": {"one": {"run": right, "keep": refused}, "two": {"run": right, "keep": right}},
+        "B": {"one": {"run": nothing, "keep": refused}},
+    }).splitlines()  # fmt: skip
+
+    assert "| run | 2/2 | n/a |" in lines
+    assert "| keep | 1/2 | 0/1 |" in lines
+    assert "Of 5 applicable cells 3 are right (60 %), and 2 refused.  1 cells do not apply." in (
+        " ".join(lines).replace("and 2", "and 2")
+    )
+    assert lines.count("- no; try: yes") == 1
+    assert "  (A one, B one: keep)" in lines

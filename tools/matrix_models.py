@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,32 @@ import onnx
 import onnx.parser
 
 import alpenglow as ag
+from alpenglow import train
+from alpenglow.ops.activation import Relu
+from alpenglow.ops.reduction import ReduceMean
+from alpenglow.train.parameters import fixed
 
 ROOT = Path(__file__).parents[1]
-KEYWORD = ROOT / ".models" / "tflite" / "okay_nabu.tflite"
+MODELS = Path(os.environ.get("ALPENGLOW_MODELS") or ROOT / ".models")
+sys.path.append(str(ROOT))  # tests write models of TFLite
+
+FILES = {
+    ("ONNX", "keras2onnx CNN"): "zoo/mtcnn_keras_rnet.onnx",
+    ("ONNX", "tf2onnx perceptron"): "zoo/oww_hey_mycroft.onnx",
+    ("ONNX", "skl2onnx forest"): "zoo/surfaces_validity.onnx",
+    ("TFLite", "perceptron"): "tflite/open_hey_rhasspy.tflite",
+    ("TFLite", "keyword, int8"): "tflite/okay_nabu.tflite",
+}
+"""Models that `make matrix` fetches, by source and name; one that is not there is left out."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model as `ag.load` takes it; `extents` fix its dynamic dimensions."""
+    """A model as `ag.load` takes it; `extents` fix its dynamic dimensions.
+
+    `parameters` are inputs that training takes as constants.  With `in_place`, PyTorch calls the
+    module as `torch.compile` makes it, and `traced` holds its arguments.
+    """
 
     name: str
     source: str
@@ -28,6 +49,8 @@ class Model:
     extents: Mapping[str, int] = field(default_factory=dict)
     traced: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
+    parameters: tuple[str, ...] = ()
+    in_place: bool = False
     is_small: bool = False
 
     def feeds(self, loaded: Any, extents: Mapping[str, int]) -> dict[str, Any]:
@@ -134,25 +157,32 @@ STABLEHLO = {
 }
 
 
-def models(folder: Path, with_torch: bool) -> Iterator[Model]:
-    """Write the models to a folder where they are files, and yield them."""
+def models(folder: Path, everything: bool) -> Iterator[Model]:
+    """Write the models to a folder where they are files, and yield them.
+
+    Without `everything`, only models that need neither PyTorch nor JAX nor fetched files.
+    """
     for name, (text, extents, state) in ONNX.items():
         proto = onnx.parser.parse_model(HEAD + text)
         fill(proto)
         path = folder / f"{name}.onnx"
         onnx.save(proto, path)
         yield Model(name, "ONNX", path, extents, state=state, is_small=name in ("CNN", "loop"))
-        if name == "CNN":
-            graph = ag.load(path)
-            yield Model(name, "graph", graph, extents, is_small=True)
+    yield Model("CNN", "graph", by_hand(), {"N": 2}, is_small=True)
     for name, text in STABLEHLO.items():
         path = folder / f"{name}.mlir"
         path.write_text(text)
-        yield Model(name, "StableHLO", path, is_small=name == "attention")
-    if KEYWORD.is_file():
-        yield Model("keyword, int8", "TFLite", KEYWORD)
-    if with_torch:
-        yield from of_torch(folder)
+        parameters = ("w",) if name == "attention" else ()
+        yield Model(name, "StableHLO", path, parameters=parameters, is_small=name == "attention")
+    if everything:
+        yield from quantized(folder)
+        for package, module in (("jax", "matrix_jax"), ("torch", "matrix_modules")):
+            if find_spec(package) is not None:
+                yield from import_module(module).models(folder)
+        for (source, name), file in FILES.items():
+            path = MODELS / file
+            if path.is_file():
+                yield Model(name, source, path)
 
 
 def fill(proto: onnx.ModelProto) -> None:
@@ -165,15 +195,29 @@ def fill(proto: onnx.ModelProto) -> None:
     del proto.graph.value_info[:]
 
 
-def of_torch(folder: Path) -> Iterator[Model]:
-    """Yield modules, and the files of their exported programs."""
-    torch = import_module("torch")
-    made = import_module("matrix_modules").modules()
-    for name, (module, arguments, dynamic, extents, state) in made.items():
-        traced = {"args": arguments, "dynamic_shapes": dynamic}
-        small = name == "CNN"
-        yield Model(name, "module", module, extents, traced, state, is_small=small)
-        program = torch.export.export(module, arguments, dynamic_shapes=dynamic)
-        path = folder / f"{name}.pt2"
-        torch.export.save(program, path)
-        yield Model(name, ".pt2", path, extents, state=state)
+def by_hand() -> ag.Graph:
+    """Return a CNN that calls of the API make, with constant weights."""
+    g = ag.Graph("cnn")
+    x = g.input("x", "f32[N,3,8,8]")
+    r = g(Relu(), train.conv(g, x, 8, 3, "first"))
+    m = g(ReduceMean((2, 3)), r)
+    g.output("y", train.dense(g, m, 4, "last"))
+    return fixed(g, {name: v.array for name, v in g.initial.items()})
+
+
+def quantized(folder: Path) -> Iterator[Model]:
+    """Yield a convolution with int8 operands, as converters for microcontrollers write it."""
+    flat = import_module("tests.frontends.tflite.flat")
+    rng = np.random.default_rng(2)
+    w = rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
+    b = rng.integers(-99, 100, 4).astype(np.int32)
+    content = flat.one_op("CONV_2D", ["i8[1,8,8,3]", w, b], ["i8[1,8,8,4]"], "Conv2DOptions",
+                          padding=0, stride_w=1, stride_h=1)  # fmt: skip
+    scales = (0.05, 0.01, 0.0005, 0.1)
+    for tensor, scale in zip(content["subgraphs"][0]["tensors"], scales, strict=True):
+        tensor["quantization"] = {
+            "scale": np.array([scale], np.float32), "zero_point": np.array([0], np.int64)
+        }  # fmt: skip
+    path = folder / "convolution.tflite"
+    path.write_bytes(flat.file_of(content))
+    yield Model("convolution, int8", "TFLite", path)
