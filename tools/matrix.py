@@ -17,6 +17,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -52,7 +53,7 @@ def judged(subject: Subject, name: str) -> Cell:
     except Inapplicable as why:
         return Cell("n/a", str(why))
     except AlpenglowError as error:
-        words = " ".join(error.message.split())
+        words = " ".join(error.message.replace(f"{PAGE.parents[1]}/", "").split())
         if not error.hint:
             return Cell("WRONG", f"refused without a way round: {words}")
         return Cell("refused", f"{words}; try: {' '.join(error.hint.split())}")
@@ -95,8 +96,8 @@ def page(table: Table) -> str:
             f"{count['refused']} refused.  {count['n/a']} cells do not apply."]  # fmt: skip
     named = [f"- {source}: {', '.join(models)}" for source, models in table.items()]
     return "\n".join([*HEAD, "", *said, "", *lines, "", "## Models", "", *named, "", "## Refused",
-                      "", *_reasons(table, "refused"), "", "## Not applicable", "",
-                      *_reasons(table, "n/a"), ""])  # fmt: skip
+                      "", *_refusals(table), "", "## Not applicable", "",
+                      *_counted(every), ""])  # fmt: skip
 
 
 def _mark(cells: Sequence[Cell]) -> str:
@@ -109,13 +110,19 @@ def _mark(cells: Sequence[Cell]) -> str:
     return f"{right}/{len(applicable)}{f' ({wrong} WRONG)' if wrong else ''}"
 
 
-def _reasons(table: Table, kind: str) -> list[str]:
-    """Return a line for each reason: the words, and the features of which models it is of."""
+def _counted(cells: Sequence[Cell]) -> list[str]:
+    """Return a line for each reason why features do not apply, with the number of cells."""
+    numbers = Counter(c.words for c in cells if c.kind == "n/a")
+    return [f"- {words} ({number})" for words, number in numbers.items()]
+
+
+def _refusals(table: Table) -> list[str]:
+    """Return lines for each error: its words, and which features of which models raise it."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for source, models in table.items():
         for name, cells in models.items():
             for feature, cell in cells.items():
-                if cell.kind == kind:
+                if cell.kind == "refused":
                     column = f"{source} {name}"
                     reasons.setdefault(cell.words, {}).setdefault(feature, []).append(column)
     lines = []
@@ -123,8 +130,8 @@ def _reasons(table: Table, kind: str) -> list[str]:
         by_models: dict[str, list[str]] = {}
         for feature, columns in where.items():
             by_models.setdefault(", ".join(columns), []).append(feature)
-        said = "; ".join(f"{columns}: {', '.join(names)}" for columns, names in by_models.items())
-        lines.append(f"- {words}\n  ({said})")
+        lines.append(f"- {words}")
+        lines += [f"  ({columns}: {'; '.join(names)})" for columns, names in by_models.items()]
     return lines
 
 
