@@ -66,7 +66,8 @@ def _modern(model: onnx.ModelProto, plan: Plan) -> onnx.ModelProto:
     """Return the model at an opset that has what the plan needs, initializers no inputs."""
     dtypes = {a.parameters.dtype for a in plan.activations} | {s.dtype for s in plan.constants}
     needed = 13 if dtypes <= BYTES and not any(s.block for s in plan.constants) else 21
-    (opset,) = (o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    # Some exporters (skl2onnx) state the domain twice.
+    opset = max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     if opset < needed:
         try:
             model = onnx.version_converter.convert_version(model, needed)
