@@ -385,3 +385,23 @@ def test_what_is_asserted_of_extents_is_checked_where_they_are_known() -> None:
 
     with pytest.raises(FeedError, match="x is odd"):
         load(ASSERTED.format(n=3).encode())
+
+
+def test_a_scalar_input_may_be_a_constant(tmp_path: Path) -> None:
+    path = tmp_path / "m.mlir"
+    path.write_text(
+        """module @m {
+  func.func public @main(%k: tensor<i32>, %x: tensor<3xi32>) -> tensor<3xi32> {
+    %b = stablehlo.broadcast_in_dim %k, dims = [] : (tensor<i32>) -> tensor<3xi32>
+    %y = stablehlo.add %x, %b : tensor<3xi32>
+    return %y : tensor<3xi32>
+  }
+}
+"""
+    )
+
+    (y,) = ag.compile(path, target="interpreter", constants={"k": 4}).run(
+        {"x": np.arange(3, dtype=np.int32)}
+    ).values()
+
+    assert y.tolist() == [4, 5, 6]

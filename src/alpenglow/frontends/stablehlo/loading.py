@@ -108,7 +108,8 @@ def _fixed(constants: Mapping[str, Any], types: Mapping[str, TensorType]) -> dic
     """Return inputs that have values as constants."""
     check_names(constants, types)
     return {
-        name: np.ascontiguousarray(constant(name, value, types[name].dtype, types[name].shape))
+        # `ascontiguousarray` would make a vector of a scalar.
+        name: np.asarray(constant(name, value, types[name].dtype, types[name].shape), order="C")
         for name, value in constants.items()
     }
 

@@ -127,7 +127,7 @@ def _fixed(
     for name, value in constants.items():
         t = types[name]
         assert t is not None, "inputs have types"
-        array = np.ascontiguousarray(constant(name, value, t.dtype, t.shape))
+        array = np.asarray(constant(name, value, t.dtype, t.shape), order="C")
         content = array.reshape(-1).view(np.uint8)
         shape = array.shape
         fixed[name] = replace(
