@@ -112,7 +112,8 @@ def text_of(model: Model) -> tuple[str, str]:
     try:
         loaded = model.load()
     except AlpenglowError as error:
-        return "refused", f"{type(error).__name__}: {error}"
+        told = f"{type(error).__name__}: {error}"
+        return "refused", told.replace(f"{SUITES}/", "").replace(f"{ROOT}/", "")
     if isinstance(loaded, ag.Graph):
         return "graph", print_graph(loaded)
     texts = [repr(loaded)]
