@@ -133,12 +133,13 @@ def test_a_wrong_result_a_foreign_exception_and_a_refusal_are_listed() -> None:
 
 
 def test_a_known_reason_is_given_by_operator_and_text() -> None:
-    known, unknown = row("ArgMax", 300e-6, 100e-6), row("Conv", 300e-6, 100e-6)
-    known["text"] = "ArgMax(float32[277464], axis=0)"
+    known, unknown = row("RotaryEmbedding", 300e-6, 100e-6), row("Conv", 300e-6, 100e-6)
+    known["text"] = "RotaryEmbedding(float32[2,3,128,128], interleaved=1)"
 
     lines = cliff_page.page([known, unknown]).splitlines()
 
-    assert [x.split(" | ")[-1] for x in lines if x.startswith(("| ArgMax 0", "| Conv 0"))] == [
-        "one row is searched element by element (`arg_reduction`) |",
+    cases = ("| RotaryEmbedding 0", "| Conv 0")
+    assert [x.split(" | ")[-1] for x in lines if x.startswith(cases)] == [
+        "halves are copied apart and together: five kernels |",
         "– |",
     ]

@@ -83,16 +83,16 @@ MISTAKES = (
     ),
     # Loop forms.
     Mistake(
-        "no mask for the last lanes", f"{LOOPS}/instruction.py",
-        "        elif rest:\n            block(at, Const(full * lanes), True)",
-        "        elif rest:\n            block(at, Const(full * lanes), False)",
+        "no mask for the last lanes", f"{LOOPS}/blocks.py",
+        "    elif rest:\n        block(at, Const(full * lanes), lanes, True)",
+        "    elif rest:\n        block(at, Const(full * lanes), lanes, False)",
     ),
     Mistake(
         "the largest begins with 0", f"{LOOPS}/reduction.py",
         "return \"max\", dtype, lowest(x.numpy)", "return \"max\", dtype, 0",
     ),
     Mistake(
-        "the last of equal elements is not asked for", f"{LOOPS}/reduction.py",
+        "the last of equal elements is not asked for", f"{LOOPS}/search.py",
         "wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)", "wins = k.m.gt(x, y)",
     ),
     Mistake(

@@ -798,10 +798,6 @@ def test_a_program_that_does_not_write_what_it_assigns_is_refused() -> None:
 def test_what_cannot_keep_variables_refuses_them() -> None:
     g = counter()
 
-    with pytest.raises(UnsupportedError, match="neither profiled nor quantised"):
-        ag.profile_ranges(g, [ones(4)])
-    with pytest.raises(UnsupportedError, match="neither profiled nor quantised"):
-        ag.quantize(g, None, ag.QuantOptions(weights_only="int8"))
     with pytest.raises(UnsupportedError, match="not known exactly"):
         exact(g, {"x": ones(4)})
 

@@ -404,7 +404,7 @@ def test_a_form_may_say_why_its_data_stay_within_bounds(monkeypatch: pytest.Monk
 def test_extents_of_tensors_are_not_negative_which_calls_must_keep() -> None:
     g = ag.Graph("f")
     x, i = g.input("x", "f32[6,8,n-2]"), g.input("i", "i64[6]")
-    g.output("y", g(Gather(0), x, i))
+    g.output("y", g(Gather(1), x, i))
     target = Target.parse("x86-64-v3")
     assumption = dims.Assumption({"n": 13})
     with dims.assuming(assumption):

@@ -27,7 +27,7 @@ from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Broadcast, Concat, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Slice, Transpose
 from alpenglow.program import Buffer as Memory
 from alpenglow.program import Instr, Program, Region
 from alpenglow.program.instr import whole
@@ -301,13 +301,14 @@ def test_a_vector_of_neighbours_where_all_lanes_are_one(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(matmul, "in_lanes", in_lanes)
     g = ag.Graph("f")
-    x = g.input("x", "f32[3,1,1]")
-    e = g(Broadcast((3, 16, 1)), x)
-    g.output("y", g(MatMul(), e, g(Transpose((0, 2, 1)), e)))
+    x, w = g.input("x", "f32[3,8,4]"), g.input("w", "f32[3,4,2]")
+    column = g(Slice((0, 0, 1), (3, 4, 1), (1, 1, 1)), w)
+    g.output("y", g(MatMul(), x, g(Broadcast((3, 4, 16)), column)))
 
     monkeypatch.setenv("ALPENGLOW_CHECK", "1")
     with pytest.raises(AssertionError, match=r"mat_mul_\w+ of .* may leave its operands"):
         ag.compile(g, threads=1)
     believed(monkeypatch)
     with pytest.raises(guarded.Trespass, match=r"mat_mul_\w+, flush with the end: reads 0 bytes"):
-        guarded.run(ag.compile(g, threads=1), {"x": np.ones((3, 1, 1), np.float32)})
+        guarded.run(ag.compile(g, threads=1), {"x": np.ones((3, 8, 4), np.float32),
+                                                "w": np.ones((3, 4, 2), np.float32)})  # fmt: skip
