@@ -51,6 +51,7 @@ def multiples(rng: np.random.Generator) -> tuple[Array, Array]:
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("drawn", [any_bits, edges, near, beside_the_limit, multiples])
 @pytest.mark.parametrize(("op", "reference"), [(Fmod(), np.fmod), (Mod(), np.mod)], ids=str)
+@pytest.mark.sampled(6)
 def test_remainders_have_the_bits_of_numpy(
     op: Elementwise, reference: np.ufunc, drawn: object, target: ag.Target
 ) -> None:
@@ -89,6 +90,7 @@ def pairs(dtype: str) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16", "i32", "u32", "i64"])
+@pytest.mark.sampled(5)
 def test_integers_are_divided_exactly(dtype: str, target: ag.Target) -> None:
     x, y = pairs(dtype)
     g = ag.Graph("divided")

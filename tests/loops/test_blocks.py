@@ -36,6 +36,7 @@ def run(g: ag.Graph, target: ag.Target, *feeds: Array) -> list[Array]:
 
 @every_target
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "u8", "i16", "bool"])
+@pytest.mark.sampled(4)
 def test_short_rows_are_repeated(dtype: str, target: ag.Target) -> None:
     g, feeds = ag.Graph("repeated"), []
     for width in WIDTHS:
@@ -50,6 +51,7 @@ def test_short_rows_are_repeated(dtype: str, target: ag.Target) -> None:
 
 @every_target
 @pytest.mark.parametrize("dtype", ["f32", "i64", "u8"])
+@pytest.mark.sampled(2)
 def test_short_rows_are_computed(dtype: str, target: ag.Target) -> None:
     g, feeds = ag.Graph("computed"), []
     for width in WIDTHS:
@@ -68,6 +70,7 @@ def test_short_rows_are_computed(dtype: str, target: ag.Target) -> None:
 @every_target
 @pytest.mark.parametrize("dtype", ["f32", "u8", "bool"])
 @pytest.mark.parametrize("extent", [512 * 3, 512 * 3 + 5, 64 * 64 * 2 + 31])
+@pytest.mark.sampled(4)
 def test_few_long_rows_are_cut_into_runs(extent: int, dtype: str, target: ag.Target) -> None:
     g = ag.Graph("runs")
     x, y = g.input("x", f"{dtype}[7,{extent}]"), g.input("y", f"{dtype}[7,1]")
@@ -109,6 +112,7 @@ def _squared(g: ag.Graph, rows: Any) -> Any:
 
 @every_target
 @pytest.mark.parametrize("shape", ["f32[3,11,4,6], i64[2,50]", "f32[b,11,4,w], i64[m,n]"])
+@pytest.mark.sampled(2)
 def test_gathered_rows_are_copied_as_they_lie(shape: str, target: ag.Target) -> None:
     g = ag.Graph("gathered")
     x, at = (g.input(n, t) for n, t in zip(("x", "at"), shape.split(", "), strict=True))
@@ -126,6 +130,7 @@ def test_gathered_rows_are_copied_as_they_lie(shape: str, target: ag.Target) -> 
 @every_target
 @pytest.mark.parametrize("dtype", ["bool", "u8", "i8", "i16", "f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 40, 100])
+@pytest.mark.sampled(10)
 def test_gathered_rows_of_any_width_are_copied(width: int, dtype: str, target: ag.Target) -> None:
     g = ag.Graph("gathered")
     x, at = g.input("x", f"{dtype}[30,{width}]"), g.input("at", "i32[2,301]")

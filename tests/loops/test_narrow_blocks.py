@@ -79,6 +79,7 @@ def assert_bits(expected: dict[str, Array], actual: dict[str, Array]) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("extent", FIXED)
+@pytest.mark.sampled(6)
 def test_each_extent_is_computed_to_its_end(extent: int, target: ag.Target) -> None:
     g, given = graph(extent), feeds(extent)
     expected = ag.compile(g, target="interpreter").run(given)

@@ -260,6 +260,7 @@ def trained(path: Path | Mapping[str, Array], harmed: Callable[[], None]) -> lis
 
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("write", [onnx_file, onnx_with_external_data])
+@pytest.mark.sampled(2)
 def test_what_is_written_into_a_model_changes_nothing_that_is_trained(
     tmp_path: Path, write: Callable[..., tuple[Path, list[Path]]], harm: Harm
 ) -> None:
