@@ -146,8 +146,8 @@ class Request(Future[Results]):
         """
         self._lock, self._condition = threading.Lock(), threading.Condition()
         if not self.done():
+            super().__init__()  # without callbacks and waiters
             self._is, self.work = "over", None
-            self._done_callbacks.clear()  # type: ignore[attr-defined]
             self.set_exception(
                 UnsupportedError(
                     "the process was forked before the request was done; its parent has the result",
