@@ -54,3 +54,15 @@ def test_a_text_tells_of_the_whole_model(name: str, kind: str, words: list[str])
     assert found == kind
     assert [w for w in words if w not in text] == []
     assert graph_digests.text_of(model) == (found, text)
+
+
+@pytest.mark.parametrize("words", [["text", "onnx nothing"], ["compare", "nothing.txt"]])
+def test_an_unknown_model_or_file_is_named(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["graph_digests.py", *words])
+
+    with pytest.raises(SystemExit):
+        graph_digests.main()
+
+    assert words[1] in capsys.readouterr().err

@@ -108,7 +108,7 @@ def stablehlo_suite(folder: Path) -> Iterator[Model]:
 
 
 def text_of(model: Model) -> tuple[str, str]:
-    """Return what became of a model, and the text of that."""
+    """Return the outcome of an import, and its text: of the graph, the parts or the error."""
     try:
         loaded = model.load()
     except AlpenglowError as error:
@@ -204,12 +204,15 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="WORD", help="in the format and name")
     options = parser.parse_args()
     if options.command == "text":
-        for model in models():
-            if str(model) == options.what:
-                print(*text_of(model), sep="\n")
+        named = [model for model in models() if str(model) == options.what]
+        if not named:
+            parser.error(f"there is no model '{options.what}'; `record` writes the names of all")
+        print(*text_of(named[0]), sep="\n")
         return 0
-    found = dict(lines(options.only))
     path = Path(options.what)
+    if options.command == "compare" and not path.is_file():
+        parser.error(f"there is no file {path}; `record` writes it at the commit before")
+    found = dict(lines(options.only))
     if options.command == "record":
         path.write_text("".join(f"{name} {line}\n" for name, line in found.items()))
         counts = [line.split(" ")[0] for line in found.values()]
