@@ -58,7 +58,7 @@ def models(folder: Path) -> Iterator[Model]:
         exported = export.export(jax.jit(function))(params, x)
         path = folder / f"{name}.mlirbc"
         path.write_bytes(exported.mlir_module_serialized)
-        # What JAX kept no names of is called by its path.
+        # Values whose names JAX has not kept are called by their paths.
         count = len(params)
         names = tuple(ag.load(exported).inputs)[:count]
         yield Model(name, "JAX", exported, {"n": 2} if n in shape else {}, parameters=names)

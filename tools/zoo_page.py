@@ -48,8 +48,8 @@ first of the sizes, / of open ones, with the last.  `cold` is the time to compil
 an empty cache, fixed / open; `peak` the memory of the process for fixed extents; `relative` the
 largest difference of fixed and open as a part of the output's largest element.  `compiled` counts
 what each size of the open calls had to compile; [dynamic.md](dynamic.md) says what is compiled once
-more.  `again` counts what second calls with the same inputs compile, fixed / open.  Seconds are
-those of the machine as it was: beside other work they are longer.
+more.  `again` counts what second calls with the same inputs compile, fixed / open.  Beside
+other work seconds are longer.
 """
 
 

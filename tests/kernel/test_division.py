@@ -70,7 +70,7 @@ def test_remainders_have_the_bits_of_numpy(
 
 
 def pairs(dtype: str) -> tuple[Array, Array]:
-    """Return all pairs of bytes, or many pairs of integers of any size, those of limits too."""
+    """Return all pairs of bytes, or many pairs of integers of any size, limits included."""
     kind, limits = DTYPES[dtype], np.iinfo(DTYPES[dtype])
     if kind.itemsize == 1:
         each = np.arange(limits.min, limits.max + 1).astype(kind)

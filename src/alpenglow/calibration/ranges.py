@@ -134,7 +134,7 @@ def observed(g: Graph, values: Iterable[Value]) -> tuple[Graph, dict[str, Value]
 
 
 def _called(exe: Executable) -> Runs:
-    """Return what takes one sample after the other: a session, if there are variables."""
+    """Return a session of an Executable with variables, which samples share, or itself."""
     return exe.session() if exe.initial else exe
 
 

@@ -173,7 +173,7 @@ def _uses(
     instr: Instr, node: Node | None, roles: Roles, ins: Sequence[Window | None],
     outs: Sequence[Window],
 ) -> list[tuple[Window, Axes]] | None:  # fmt: skip
-    """Return each window with its loop axes; None if those of one are not known."""
+    """Return each window with its loop axes; None if the axes of any are not known."""
     results = list(zip(outs, roles.outs, strict=True))
     if instr.body is None or node is None:
         return [(w, axes) for w, axes in zip(ins, roles.ins, strict=True) if w] + results

@@ -41,7 +41,7 @@ WITHOUT_VECTORS = frozenset({"div", "rem", "pow"})
 class Along:
     """The axis of a result along which vectors lie: its extent, and the lanes of a vector.
 
-    What is left of the axis after the last full vector is computed under a mask, or, if `halved`,
+    The elements behind the last full vector of the axis are computed under a mask, or, if `halved`,
     by vectors of half the lanes, a quarter, and so on.
     """
 
@@ -100,7 +100,7 @@ def _widest(k: Loops, body: Sequence[Stmt], values: Sequence[Expr]) -> int:
 
 
 def _computed(body: Sequence[Stmt], values: Sequence[Expr]) -> Iterator[Expr]:
-    """Yield what values are made of; what is set and not read again is no part of them."""
+    """Yield the expressions of values, without registers that are set and not read again."""
     read = {e.name for s in body for x in operands(s) for e in parts(x) if isinstance(e, Register)}
     read |= {e.name for x in values for e in parts(x) if isinstance(e, Register)}
     for s in body:
@@ -112,7 +112,7 @@ def _computed(body: Sequence[Stmt], values: Sequence[Expr]) -> Iterator[Expr]:
 
 
 def in_blocks(k: Loops, outer: Sequence[int], along: Along, block: Block) -> None:
-    """Loop over vectors in parallel: over runs of those of few rows, or over many rows."""
+    """Loop over vectors in parallel: over runs of vectors if rows are few, else over rows."""
     extent, lanes = along.extent, along.lanes
     full, rest = divmod(extent, lanes)
     alone = all(is_number(d, 1) for d in outer)

@@ -3,9 +3,9 @@
 Forwards, the result of a reshape, transpose, slice or broadcast becomes a view of its operand, and
 so do complex numbers read as pairs, and pairs as complex numbers.  Backwards, the operands of a
 concat or of a pad with a constant are computed in place, inside the result; a pad then only fills
-its border.  What is an output in another shape, or as complex numbers, is computed there.  What no
-strides can express stays as a copy, and so does what a kernel reads over and over against the
-grain.
+its border.  A result that is an output in another shape, or as complex numbers, is computed there.
+A view that no strides can express stays a copy, and so does one that a kernel reads over and over
+against the grain.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def trainable(
 
 
 def _without_constants(g: Graph) -> str:
-    """Return what to do about a graph that has no constant of floats."""
+    """Return the hint for a graph without constants of floats."""
     if any(v.type.dtype in FLOATS and v.type.rank for v in g.callers_inputs().values()):
         return "load(…, constants={'NAME': array}) makes constants of inputs that hold weights"
     return "the model in floats, from which this one was quantized"

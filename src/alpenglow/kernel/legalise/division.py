@@ -1,4 +1,4 @@
-"""Division in vectors, by that of floats: exact, where a processor divides one by one.
+"""Division in vectors, by dividing floats: exact, where a processor divides one by one.
 
 A remainder of f32 would be a call of C's fmod for each element.
 """

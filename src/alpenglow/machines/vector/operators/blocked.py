@@ -47,7 +47,7 @@ It lies on the stack, and in a cache.
 """
 
 PLAIN = ("f32", "f64", "i32")
-"""What is multiplied one number a lane."""
+"""Element types that are multiplied one number a lane."""
 
 MULTIPLIED = frozenset({*PLAIN, "i8", "u8", "bf16"})
 """Operands of matrix products that there are kernels for with panels that are packed on the way."""

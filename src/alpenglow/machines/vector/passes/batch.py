@@ -84,7 +84,7 @@ def _chosen(g: Graph, axes: dict[Value, int], batch: int, cache: int) -> list[No
 
 
 def _chained(nodes: list[Node]) -> list[Node]:
-    """Return the nodes without those of which nothing is read while it is in the cache.
+    """Return the nodes of chains, in which one reads from the cache what another made.
 
     Elementwise operators run with what is before them, and a reshape does not run.
     """
