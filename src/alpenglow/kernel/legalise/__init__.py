@@ -9,7 +9,7 @@ Operands of f16 and bf16 become operands of u16 where a target has no such type.
 
 from __future__ import annotations
 
-from alpenglow.kernel.legalise.division import without_quotients, without_remainders
+from alpenglow.kernel.legalise.division import without_divisions
 from alpenglow.kernel.legalise.floats import without_extremes, without_fma, without_wrapping
 from alpenglow.kernel.legalise.groups import without_combined, without_subgroups
 from alpenglow.kernel.legalise.halves import without_halves
@@ -34,8 +34,7 @@ LAWS = (
     without_masks,
     without_atomics,  # they become operations that all the others know
     without_halves,  # their sums and products are those of f32, their fma is one of f64
-    without_quotients,
-    without_remainders,
+    without_divisions,
     without_fma,
     without_extremes,
     without_wrapping,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from alpenglow.kernel.arithmetic import Arithmetic
 from alpenglow.kernel.expr import Binary, Const, Expr, Reduce
 from alpenglow.kernel.legalise.lacks import Lacks
-from alpenglow.kernel.rewrite import rewrite
+from alpenglow.kernel.rewrite import expressions, rewrite
 from alpenglow.kernel.stmt import Kernel
 
 EXACT = 2.0**29
@@ -22,40 +22,47 @@ WIDE = {"i8": "f32", "u8": "f32", "i16": "f32", "u16": "f32", "i32": "f64", "u32
 """Floats that hold twice the digits of integers, but for a few."""
 
 
-def without_quotients(kernel: Kernel, lacks: Lacks) -> Kernel:
-    """x / y of vectors of integers  =>  trunc(x / y) of floats; x % y  =>  x - x / y * y.
+def without_divisions(kernel: Kernel, lacks: Lacks) -> Kernel:
+    """Divide vectors by dividing floats; a kernel that divides none is not walked twice."""
+
+    def lacking(e: Expr) -> bool:
+        return (lacks.quotients and _is_quotient(e)) or (lacks.remainders and _is_remainder(e))
+
+    def law(m: Arithmetic, e: Expr, parts: tuple[Expr, ...]) -> Expr | None:
+        if not lacking(e):
+            return None
+        assert isinstance(e, Binary), "only divisions are lacking"
+        x, y = map(m.b.let, parts)
+        return remainder(m, x, y) if e.dtype == "f32" else _integers(m, e, x, y)
+
+    return rewrite(kernel, law) if any(map(lacking, expressions(kernel))) else kernel
+
+
+def _is_quotient(e: Expr) -> bool:
+    """Return True for x / y and x % y of vectors of integers; by constants LLVM multiplies."""
+    if not (isinstance(e, Binary) and e.op in ("div", "rem") and e.dtype in WIDE):
+        return False
+    return e.lanes > 1 and not isinstance(e.y, Const)
+
+
+def _is_remainder(e: Expr) -> bool:
+    """Return True for x % y of vectors of f32."""
+    return isinstance(e, Binary) and e.op == "rem" and e.dtype == "f32" and e.lanes > 1
+
+
+def _integers(m: Arithmetic, e: Binary, x: Expr, y: Expr) -> Expr:
+    """x / y  =>  trunc(x / y) of floats; x % y  =>  x - x / y * y.
 
     With |x| <= 2^n, the quotient is closer to no integer away from 0 than 1 / |y|.  It is at most
     2^n / |y|, so half a unit in its last place is at most 2^(n - 53) / |y| in f64, 2^(n - 24) / |y|
-    in f32: less.  So it is not rounded to that integer.  By constants LLVM multiplies.
+    in f32: less.  So it is not rounded to that integer.
     """
-
-    def law(m: Arithmetic, e: Expr, parts: tuple[Expr, ...]) -> Expr | None:
-        if not (isinstance(e, Binary) and e.op in ("div", "rem") and e.dtype in WIDE):
-            return None
-        if e.lanes == 1 or isinstance(e.y, Const):
-            return None
-        x, y = map(m.b.let, parts)
-        wide = (m.cast(v, WIDE[e.dtype]) for v in (x, y))
-        quotient = m.cast(m.div(*wide), e.dtype)
-        return quotient if e.op == "div" else m.sub(x, m.mul(quotient, y))
-
-    return rewrite(kernel, law) if lacks.quotients else kernel
-
-
-def without_remainders(kernel: Kernel, lacks: Lacks) -> Kernel:
-    """x % y of vectors of f32  =>  x - trunc(x / y) * y in f64, with the sign of x."""
-
-    def law(m: Arithmetic, e: Expr, parts: tuple[Expr, ...]) -> Expr | None:
-        if not (isinstance(e, Binary) and e.op == "rem" and e.dtype == "f32" and e.lanes > 1):
-            return None
-        return remainder(m, *map(m.b.let, parts))
-
-    return rewrite(kernel, law) if lacks.remainders else kernel
+    quotient = m.cast(m.div(m.cast(x, WIDE[e.dtype]), m.cast(y, WIDE[e.dtype])), e.dtype)
+    return m.sub(x, m.mul(quotient, y)) if e.op == "rem" else quotient
 
 
 def remainder(m: Arithmetic, x: Expr, y: Expr) -> Expr:
-    """Return x % y of f32, whose every step is exact.
+    """x % y  =>  x - trunc(x / y) * y in f64, with the sign of x.  Every step is exact.
 
     With a = |x| and b = |y|, let n * 2^f = a, n < 2^25, and m * 2^e = b, m < 2^24.
 
