@@ -41,7 +41,7 @@ def assert_found(exe: Any, op: ArgMax, x: Array) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPE_NAMES)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_rows_and_columns_are_searched(dtype: str, target: ag.Target) -> None:
     assert DTYPES["bf16"] == ml_dtypes.bfloat16
     for n, extent in enumerate(EXTENTS):

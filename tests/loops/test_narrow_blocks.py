@@ -79,7 +79,7 @@ def assert_bits(expected: dict[str, Array], actual: dict[str, Array]) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("extent", FIXED)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_each_extent_is_computed_to_its_end(extent: int, target: ag.Target) -> None:
     g, given = graph(extent), feeds(extent)
     expected = ag.compile(g, target="interpreter").run(given)
@@ -88,6 +88,7 @@ def test_each_extent_is_computed_to_its_end(extent: int, target: ag.Target) -> N
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.sampled(1)
 def test_code_for_open_extents_serves_each(target: ag.Target) -> None:
     exe = ag.compile(graph("n"), target=target, threads=1)
     peer = ag.compile(graph("n"), target="interpreter")

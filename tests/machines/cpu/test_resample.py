@@ -43,6 +43,7 @@ def gathers(g: Graph) -> bool:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("width", [1, 3, 7, 8, 9, 21])
 @pytest.mark.parametrize("shape", [(8, 1), (3, 5, 6), (2, 8, 8), (19, 13), (4, 3, 33), (16, 9, 1)])
+@pytest.mark.sampled(24)
 def test_rows_are_interpolated_as_the_reference_does(
     shape: tuple[int, ...], width: int, dtype: str
 ) -> None:
