@@ -11,58 +11,29 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import AlpenglowError, ModelError
+from alpenglow.frontends.choice import chosen, is_alike
+from alpenglow.frontends.control import Control, Turn, expand, turn_of
+from alpenglow.frontends.operands import Operands
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
 from alpenglow.frontends.shapes import check_size
+from alpenglow.frontends.steps import CHOOSE, LOOP, SAME, Body, P, Step
 from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
-from alpenglow.ir.types import TensorType
-
-SAME = "alpenglow.same"
-"""A step whose results are its operands."""
-
-LOOP = "alpenglow.loop"
-"""A step that the runtime turns round; its last operand says whether there is a first turn."""
+from alpenglow.ir.types import Array, TensorType
 
 
-class Step(Protocol):
-    """What is known of a step, whatever the format."""
-
-    @property
-    def kind(self) -> str:
-        """The name of its operator."""
-        ...
-
-    @property
-    def label(self) -> str:
-        """What messages call it."""
-        ...
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The names of all that it reads."""
-        ...
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of its results."""
-        ...
-
-
-S = TypeVar("S", bound=Step)
-
-
-class StepImporter(PartImporter, Generic[S]):
+class StepImporter(PartImporter, Generic[P]):
     """The state of the import of one part; `later` are the steps that are left for another."""
 
     def __init__(self, g: Graph, given: Known) -> None:
         super().__init__(g, given)
-        self.later: list[S] = []
+        self.later: list[Step[P]] = []
 
-    def run(self, steps: Iterable[S]) -> None:
+    def run(self, steps: Iterable[Step[P]]) -> None:
         """Import what can be imported of steps."""
         waiting = deque(steps)
         while waiting:
@@ -104,21 +75,63 @@ class StepImporter(PartImporter, Generic[S]):
             raise ModelError(f"'{name}' decides, and has {elements.size} elements, expected one")
         return int(elements.reshape(-1)[0])
 
+    # ── what formats say ──
+
     @abstractmethod
-    def _taken(self, step: S) -> Sequence[S]:
-        """Import a step; return those that stand for it instead, if they do."""
+    def prefix(self, step: Step[P]) -> str:
+        """Return what the names in the regions of a step begin with."""
+
+    def enter(self, body: Body[P]) -> None:
+        """Take down what is said of the values in a body."""
+
+    @abstractmethod
+    def _control(self, step: Step[P]) -> Control[P] | None:
+        """Return how a step runs its regions; None if it runs none, or its converter does."""
 
     @abstractmethod
     def _stated(self, name: str) -> Value:
         """Return a value that is no result and no input of a run; raise ModelError without one."""
 
     @abstractmethod
-    def _convert(self, step: S) -> Value | Sequence[Value]:
+    def _convert(self, step: Step[P]) -> Value | Sequence[Value]:
         """Return what a step makes: no fewer values than it has results."""
 
     @abstractmethod
-    def _check(self, step: S, i: int, v: Value) -> Value:
+    def _check(self, step: Step[P], i: int, v: Value) -> Value:
         """Return a result as it is declared; raise ModelError if it is of another type."""
+
+    # ── steps ──
+
+    def _taken(self, step: Step[P]) -> Sequence[Step[P]]:
+        """Import a step; return those that stand for it instead, if they do."""
+        if step.kind == SAME:
+            self._rename(step)
+            return ()
+        try:
+            control = None if step.kind == CHOOSE else self._control(step)
+            if control is not None:
+                return expand(control, step, self)
+        except AlpenglowError as error:
+            raise error.located(node=step.label) from None
+        self._step(step)
+        return ()
+
+    def _rename(self, step: Step[P]) -> None:
+        """Let values go by other names."""
+        for name, result in zip(step.inputs, step.outputs, strict=True):
+            self.values[result] = self.find(name)
+
+    def _chosen(self, step: Step[P]) -> Sequence[Value]:
+        """Return the results of branches, which are all computed, that a step chooses."""
+        site = Operands(self.g, step.kind, step.label, step.inputs, step.outputs, self)
+        (index, *values), count = site.required(), len(step.outputs)
+        columns = [values[i::count] for i in range(count)]
+        if all(map(is_alike, columns)):
+            return [chosen(site, index, column) for column in columns]
+        number = self.one_element(step.inputs[0], ("bool", "i32"))
+        if index.type.dtype == "bool":
+            number = int(not number)
+        return [column[number if 0 <= number < len(column) else -1] for column in columns]
 
     def _found(self, name: str) -> Value:
         elements = self.given.elements.get(name)
@@ -131,7 +144,7 @@ class StepImporter(PartImporter, Generic[S]):
             self.known[v] = elements
         return v
 
-    def _step(self, step: S) -> None:
+    def _step(self, step: Step[P]) -> None:
         results, fresh = self._tried(lambda: self._imported(step))
         for name, v in zip(step.outputs, results, strict=True):
             presume_extents(v.type.shape)
@@ -139,12 +152,12 @@ class StepImporter(PartImporter, Generic[S]):
                 v.name = name
             self.values[name] = v
 
-    def _imported(self, step: S) -> tuple[Sequence[Value], set[Node]]:
+    def _imported(self, step: Step[P]) -> tuple[Sequence[Value], set[Node]]:
         """Return what a step makes, and the nodes of the graph for it."""
 
         def convert() -> tuple[Sequence[Value], set[Node]]:
             before = len(self.g.nodes)
-            made = self._convert(step)
+            made = self._chosen(step) if step.kind == CHOOSE else self._convert(step)
             results = [made] if isinstance(made, Value) else list(made)[: len(step.outputs)]
             results = [self._check(step, i, v) for i, v in enumerate(results)]
             fresh = self._since(before)
@@ -153,7 +166,7 @@ class StepImporter(PartImporter, Generic[S]):
 
         return self._converted(convert, step.kind, step.label, step.reads)
 
-    def _postpone(self, step: S) -> None:
+    def _postpone(self, step: Step[P]) -> None:
         self.later.append(step)
         self._missing.update(step.outputs)
 
@@ -179,6 +192,7 @@ class SteppedModel(StagedModel, Generic[Imports]):
         self.inputs, self.kinds, self.constants = inputs, {}, {}
         self.results, self.outputs = results, outputs
         self._rest = rest
+        self._bodies: dict[str, SteppedModel[Imports]] = {}
 
     def begin(self) -> Any:
         return self._rest
@@ -215,8 +229,11 @@ class SteppedModel(StagedModel, Generic[Imports]):
         """Return what is left of a rest once only these steps are."""
 
     @abstractmethod
-    def _loop(self, importer: Imports, step: Any) -> Loop:
-        """Return the loop that a step is."""
+    def _turning(
+        self, turn: Turn[Any], fixed: Mapping[str, Array],
+        inputs: Mapping[str, TensorType | None], results: Mapping[str, str],
+    ) -> SteppedModel[Imports]:  # fmt: skip
+        """Return the model of a turn of a loop; `fixed` are constants that it reads."""
 
     def _kept(self, importer: Imports) -> Iterable[str]:
         """Return the names of what is to be there after all parts."""
@@ -236,6 +253,31 @@ class SteppedModel(StagedModel, Generic[Imports]):
             else:
                 later.append(step)
         return actions, later
+
+    def _loop(self, importer: Imports, step: Step[Any]) -> Loop:
+        """Return the loop that a step is."""
+        *carried, going = step.inputs
+        values = {name: importer.find(name) for name in step.reads}
+        fixed = {n: a for n in step.captured if (a := values[n].array) is not None}
+        captured = tuple(n for n in dict.fromkeys(step.captured) if n not in fixed)
+        body = self._body(step, captured, fixed)
+        return Loop(step.label, body, "", going, tuple(carried), captured, step.outputs)
+
+    def _body(
+        self, step: Step[Any], captured: Sequence[str], fixed: Mapping[str, Array]
+    ) -> SteppedModel[Imports]:
+        """Return the turn of a loop as a model, one however often the loop is imported."""
+        key = step.outputs[0]
+        if key not in self._bodies:
+            names = [f"i{k}" for k in range(len(step.inputs) - 1)]
+            turn = turn_of(step, names)
+            inputs: dict[str, TensorType | None] = {
+                "turn": TensorType("i64", ()), "going": TensorType("bool", ()),
+            }  # fmt: skip
+            inputs |= dict.fromkeys([*names, *captured])
+            results = {"goes_on": turn.going, **{f"r{o}": o for o in turn.outputs}}
+            self._bodies[key] = self._turning(turn, fixed, inputs, results)
+        return self._bodies[key]
 
 
 def graph_of(whole: StagedModel) -> Graph | StagedModel:

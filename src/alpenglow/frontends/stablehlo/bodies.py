@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.stablehlo.control import CALLS
 from alpenglow.frontends.stablehlo.declared import declared_pointwise
-from alpenglow.frontends.stablehlo.module import Block, Operation
+from alpenglow.frontends.stablehlo.module import CALLS, Block, Operation
 from alpenglow.frontends.stablehlo.table import Site, find
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value

@@ -262,16 +262,3 @@ def select(s: Site) -> Made:
     s.count(3)
     chosen, x, y = s.broadcast(*s.required())
     return s.g(Where(), chosen, x, y)
-
-
-@on("alpenglow.choose")
-def choose(s: Site) -> Made:
-    """Results of branches: of two by a truth value, of several by number, the last for others."""
-    index, *branches = s.required()
-    if index.type.dtype == "bool":
-        return s.apply(Where(), s.reshaped(index, ()), *branches)
-    made = branches[-1]
-    for i, branch in reversed(list(enumerate(branches[:-1]))):
-        here = s.g(Equal(), index, s.filled(i, index))
-        made = s.apply(Where(), s.reshaped(here, ()), branch, made)
-    return made

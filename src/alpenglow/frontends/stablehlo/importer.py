@@ -13,23 +13,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError
+from alpenglow.frontends.control import Control
 from alpenglow.frontends.operands import Importing
 from alpenglow.frontends.stablehlo import converters
-from alpenglow.frontends.stablehlo.control import expanded
+from alpenglow.frontends.stablehlo.control import CONTROL, GROUPS, TOKENS, control, handed_on
 from alpenglow.frontends.stablehlo.custom_calls import ASSERTION
 from alpenglow.frontends.stablehlo.custom_calls import SAME as SAME_CALLS
 from alpenglow.frontends.stablehlo.declared import declared
 from alpenglow.frontends.stablehlo.module import Module, Operation
 from alpenglow.frontends.stablehlo.quantized import as_real, is_quantized, requantized
-from alpenglow.frontends.stablehlo.steps import Step
+from alpenglow.frontends.stablehlo.steps import Applied
 from alpenglow.frontends.stablehlo.table import Site
-from alpenglow.frontends.stepped import SAME, StepImporter
+from alpenglow.frontends.stepped import StepImporter
+from alpenglow.frontends.steps import SAME, Step
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array
 
 
-class Importer(StepImporter[Step]):
+class Importer(StepImporter[Applied]):
     """The state of the import of one part; `later` are the steps that are left for another."""
 
     format = "StableHLO"
@@ -42,23 +44,40 @@ class Importer(StepImporter[Step]):
         self.constants = constants
         self.tuples: dict[str, tuple[str, ...]] = {}
 
-    def _taken(self, step: Step) -> Sequence[Step]:
-        if step.kind == SAME or self._is_same(step):
+    def prefix(self, step: Step[Applied]) -> str:
+        return f"{step.outputs[0]}/"
+
+    def _control(self, step: Step[Applied]) -> Control[Applied] | None:
+        return control(self.module, step)
+
+    def _taken(self, step: Step[Applied]) -> Sequence[Step[Applied]]:
+        if step.kind in (*TOKENS, *GROUPS):
+            return self._handed_on(step)
+        if self._is_same(step):
             self._rename(step)
-        elif (instead := self._located(step)) is not None:
-            return instead
-        elif step.outputs or step.kind != "stablehlo.custom_call":
-            self._step(step)
-        elif step.operation.attributes.get("call_target_name") == ASSERTION and step.inputs:
+        elif step.outputs:
+            return super()._taken(step)
+        elif step.kind == "stablehlo.custom_call":
             self._assert(step)
+        elif step.kind not in CONTROL:
+            self._step(step)
         return ()
 
-    def _assert(self, step: Step) -> None:
+    def _handed_on(self, step: Step[Applied]) -> Sequence[Step[Applied]]:
+        try:
+            return handed_on(step, self.tuples)
+        except AlpenglowError as error:
+            raise error.located(node=step.label) from None
+
+    def _assert(self, step: Step[Applied]) -> None:
         """Raise FeedError if what a program says of extents is known to be wrong."""
+        attributes = step.payload.operation.attributes
+        if attributes.get("call_target_name") != ASSERTION or not step.inputs:
+            return
         v = self.find(step.inputs[0])
         elements = v.array if v.array is not None else self.contents(v)
         if elements is not None and not all(elements.reshape(-1).tolist()):
-            message = str(step.operation.attributes.get("error_message", "a shape does not fit"))
+            message = str(attributes.get("error_message", "a shape does not fit"))
             raise FeedError(message, node=step.label)
 
     # ── names ──
@@ -69,11 +88,11 @@ class Importer(StepImporter[Step]):
         what = "a tuple" if name in self.tuples else "no tensor that anything makes"
         raise ModelError(f"'{name}' is read, which is {what}")
 
-    def _is_same(self, step: Step) -> bool:
-        target = step.operation.attributes.get("call_target_name")
+    def _is_same(self, step: Step[Applied]) -> bool:
+        target = step.payload.operation.attributes.get("call_target_name")
         return step.kind == "stablehlo.custom_call" and target in SAME_CALLS
 
-    def _rename(self, step: Step) -> None:
+    def _rename(self, step: Step[Applied]) -> None:
         """Let values go by other names."""
         if len(step.inputs) != len(step.outputs):
             raise ModelError(f"{step.kind} has {len(step.inputs)} operands", node=step.label)
@@ -82,25 +101,17 @@ class Importer(StepImporter[Step]):
                 self.tuples[result] = self.tuples[name]
                 continue
             self.values[result] = v = self.find(name)
-            if step.operation.types:
+            if step.kind != SAME and step.payload.operation.types:
                 self._check(step, 0, v)
 
     # ── steps ──
 
-    def _located(self, step: Step) -> Sequence[Step] | None:
-        try:
-            return expanded(
-                self.module, step, lambda name: self.one_element(name, ("bool", "i32")), self.tuples
-            )
-        except AlpenglowError as error:
-            raise error.located(node=step.label) from None
-
-    def _convert(self, step: Step) -> Value | Sequence[Value]:
+    def _convert(self, step: Step[Applied]) -> Value | Sequence[Value]:
         entry = converters.find(step.kind)
         assert entry is not None, "checked before"
-        site = self._site(step, step.operation, self)
+        site = self._site(step, step.payload.operation, self)
         made: Value | Sequence[Value]
-        if is_quantized(step.operation):
+        if is_quantized(step.payload.operation):
             operation, real = as_real(site, step.inputs)
             made = requantized(site, entry.convert(self._site(step, operation, real)))
         else:
@@ -110,10 +121,10 @@ class Importer(StepImporter[Step]):
             raise ModelError(f"{step.kind} makes {count} values of {len(step.outputs)}")
         return made
 
-    def _site(self, step: Step, operation: Operation, importer: Importing) -> Site:
+    def _site(self, step: Step[Applied], operation: Operation, importer: Importing) -> Site:
         return Site(self.g, operation, step.inputs, step.outputs, importer, self.module,
-                    step.scope, None)  # fmt: skip
+                    step.payload.scope, None)  # fmt: skip
 
-    def _check(self, step: Step, i: int, v: Value) -> Value:
+    def _check(self, step: Step[Applied], i: int, v: Value) -> Value:
         """Return a result as it is declared; raise ModelError if it is of another type."""
-        return declared(self.g, step.kind, step.operation.types, i, v)
+        return declared(self.g, step.kind, step.payload.operation.types, i, v)

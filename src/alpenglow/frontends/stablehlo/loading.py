@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
+from alpenglow.frontends.control import Turn
 from alpenglow.frontends.shapes import check_size
-from alpenglow.frontends.stablehlo.control import turn_of
 from alpenglow.frontends.stablehlo.importer import Importer
 from alpenglow.frontends.stablehlo.module import Function, Module, Tensor, Type, main_of
 from alpenglow.frontends.stablehlo.reading import Input, Source, read
 from alpenglow.frontends.stablehlo.refusals import check_supported
-from alpenglow.frontends.stablehlo.steps import Step, placed
+from alpenglow.frontends.stablehlo.steps import Applied, placed
 from alpenglow.frontends.stablehlo.table import element
 from alpenglow.frontends.stepped import SteppedModel, graph_of
+from alpenglow.frontends.steps import Step
 from alpenglow.ir.constant_inputs import check_names, constant
 from alpenglow.ir.dims import symbol
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.solve import bind_shapes
-from alpenglow.ir.staged import Known, Loop, StagedModel
+from alpenglow.ir.staged import Known, StagedModel
 from alpenglow.ir.types import Array, TensorType
 
 
@@ -32,7 +33,7 @@ from alpenglow.ir.types import Array, TensorType
 class Rest:
     """What is left of a program: its steps, constants among their operands, and parts of tuples."""
 
-    steps: Sequence[Step]
+    steps: Sequence[Step[Applied]]
     constants: Mapping[str, Array]
     tuples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -143,41 +144,24 @@ class Program(SteppedModel[Importer]):
         outputs = {n: _static(declared.get(n)) for n in results}
         super().__init__(name, file, inputs, results, outputs, rest)
         self._module = module
-        self._bodies: dict[str, Program] = {}
 
     def _importer(self, g: Graph, rest: Rest, known: Known) -> Importer:
         importer = Importer(g, self._module, rest.constants, known)
         importer.tuples.update(rest.tuples)
         return importer
 
-    def _left(self, importer: Importer, rest: Rest, later: Sequence[Step]) -> Rest:
+    def _left(self, importer: Importer, rest: Rest, later: Sequence[Step[Applied]]) -> Rest:
         return Rest(later, rest.constants, importer.tuples)
 
     def _kept(self, importer: Importer) -> Iterable[str]:
         return chain(*importer.tuples.values(), self.results.values())
 
-    def _loop(self, importer: Importer, step: Step) -> Loop:
-        *carried, going = step.inputs
-        values = {name: importer.find(name) for name in step.reads}
-        fixed = {n: values[n].array for n in step.captured if values[n].array is not None}
-        captured = tuple(n for n in dict.fromkeys(step.captured) if n not in fixed)
-        body = self._body(step, captured, {n: a for n, a in fixed.items() if a is not None})
-        return Loop(step.label, body, "", going, tuple(carried), captured, step.outputs)
-
-    def _body(self, step: Step, captured: Sequence[str], fixed: Mapping[str, Array]) -> Program:
-        """Return the turn of a loop as a model, one however often the loop is imported."""
-        key = step.outputs[0]
-        if key not in self._bodies:
-            names = [f"i{k}" for k in range(len(step.inputs) - 1)]
-            turn = turn_of(step, names, step.scope)
-            inputs: dict[str, TensorType | None] = {
-                "turn": TensorType("i64", ()), "going": TensorType("bool", ()),
-            }  # fmt: skip
-            inputs |= dict.fromkeys([*names, *captured])
-            results = {"goes_on": turn.condition, **{f"r{o}": o for o in turn.outputs}}
-            rest = Rest(turn.steps, fixed)
-            self._bodies[key] = Program("loop", self.file, self._module, inputs, results, {}, rest)
-        return self._bodies[key]
+    def _turning(
+        self, turn: Turn[Applied], fixed: Mapping[str, Array],
+        inputs: Mapping[str, TensorType | None], results: Mapping[str, str],
+    ) -> Program:  # fmt: skip
+        rest = Rest(turn.steps, fixed)
+        return Program("loop", self.file, self._module, inputs, results, {}, rest)
 
 
 def _static(t: Type | None) -> TensorType | None:

@@ -220,6 +220,10 @@ RETURNS = frozenset({"stablehlo.return", "func.return", "return"})
 """What ends a block."""
 
 
+CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+"""Operations that run a function, and the attribute that names it."""
+
+
 def main_of(module: Module) -> Function:
     """Return the function that a program is: that called so, or the only public one."""
     if MAIN in module.functions:

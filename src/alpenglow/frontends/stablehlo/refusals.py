@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.frontends.stablehlo import converters
-from alpenglow.frontends.stablehlo.control import CALLS, CONTROL
+from alpenglow.frontends.stablehlo.control import CONTROL
 from alpenglow.frontends.stablehlo.custom_calls import ACCEPTED
-from alpenglow.frontends.stablehlo.module import RETURNS, Function, Module, Operation, every
+from alpenglow.frontends.stablehlo.module import CALLS, RETURNS, Function, Module, Operation, every
 
 MOST_STEPS = 1 << 20
 """So many operations may stand in a program once functions stand where they are called."""

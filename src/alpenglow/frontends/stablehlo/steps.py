@@ -11,7 +11,16 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.stablehlo.module import Block, Operation, free
+from alpenglow.frontends.stablehlo.module import (
+    CALLS,
+    Block,
+    Module,
+    Operation,
+    Tensor,
+    every,
+    free,
+)
+from alpenglow.frontends.steps import Body, Step
 
 DEEPEST_CALL = 200
 """So many functions and regions may stand in each other."""
@@ -21,42 +30,51 @@ Names = MutableMapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """An operation and the names of its operands and results.
-
-    `captured` are those of what its regions read besides, and `scope` has the names in these.
-    """
+class Applied:
+    """An operation of the program; `scope` has the names of what its regions read besides."""
 
     operation: Operation
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    captured: tuple[str, ...]
     scope: Names
-
-    @property
-    def kind(self) -> str:
-        return self.operation.name
-
-    @property
-    def label(self) -> str:
-        """What messages call it."""
-        return self.operation.label
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The names of all that it reads."""
-        return (*self.inputs, *self.captured)
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """A block where it stands: its steps, and the names of what it returns."""
+class Inner:
+    """A block that an operation runs, in a function that is called, or in its region.
 
-    steps: tuple[Step, ...]
-    outputs: tuple[str, ...]
+    `outer` has the names of what stands around a region.
+    """
+
+    module: Module
+    block: Block
+    outer: Names | None = None
+
+    @property
+    def length(self) -> int | None:
+        """The number of operations, or None: a loop may never end, and calls may do anything."""
+        count, waiting = 0, [self.block]
+        while waiting:
+            for o in every(waiting.pop()):
+                count += o.name not in ("stablehlo.constant", "stablehlo.return")
+                if o.name in ("stablehlo.while", "stablehlo.custom_call"):
+                    return None
+                if any(not isinstance(t, Tensor) for t in o.types):
+                    return None
+                if o.name in CALLS:
+                    waiting.append(self.module.function(callee(o)).body)
+        return count
+
+    def place(self, prefix: str, operands: Sequence[str]) -> Body[Applied]:
+        return placed(self.block, prefix, operands, self.outer)
 
 
-def placed(block: Block, prefix: str, operands: Sequence[str], outer: Names | None = None) -> Body:
+def callee(o: Operation) -> str:
+    """Return the name of the function that an operation calls."""
+    return str(o.attributes.get(CALLS[o.name], ""))
+
+
+def placed(
+    block: Block, prefix: str, operands: Sequence[str], outer: Names | None = None
+) -> Body[Applied]:
     """Return a block with names behind a prefix, its arguments called as the operands are."""
     if len(operands) != len(block.arguments):
         raise ModelError(
@@ -77,7 +95,7 @@ def placed(block: Block, prefix: str, operands: Sequence[str], outer: Names | No
         outputs = tuple(prefix + name for name in o.results)
         captured = named(free(o), scope, o) if o.regions else ()
         scope.update(zip(o.results, outputs, strict=True))
-        steps.append(Step(o, inputs, outputs, captured, scope))
+        steps.append(Step(o.name, o.label, inputs, outputs, Applied(o, scope), captured))
     return Body(tuple(steps), named(block.results, scope, block.operations[-1]))
 
 

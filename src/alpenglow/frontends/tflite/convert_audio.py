@@ -24,7 +24,7 @@ LEAST = 1e-12
 
 def chosen(s: Site, *names: str) -> list[int]:
     """Return options by name, cut to integers as in LiteRT; raise ModelError if one is missing."""
-    options = numbers(s.step.operator.custom_options())
+    options = numbers(s.step.payload.operator.custom_options())
     if missing := [n for n in names if n not in options]:
         raise ModelError(f"{s.kind}: options lack {', '.join(missing)}")
     return [int(options[n]) for n in names]

@@ -31,7 +31,7 @@ NEEDED = ("max_detections", "num_classes", "nms_score_threshold", "nms_iou_thres
 @on("TFLite_Detection_PostProcess", custom=True)
 def detection(s: Site) -> Made:
     """Boxes, classes and scores of what is detected, zeros behind them, and how many there are."""
-    options = numbers(s.step.operator.custom_options())
+    options = numbers(s.step.payload.operator.custom_options())
     encodings, scores, anchors = s.rank(0, 3), s.rank(1, 3), s.rank(2, 2)
     n, classes = scores.type.shape[1:]
     if encodings.type.shape[0] != 1 or not known(n) or not known(classes):

@@ -30,9 +30,9 @@ OF_REGION = ("left_rotation_idx", "right_rotation_idx", "target_rotation_radians
 
 def options_of(s: Site, *names: str) -> dict[str, Any]:
     """Return the options of version 2; raise ModelError if one is missing."""
-    if s.step.operator.version != 2:
-        raise s.refuse(f"version {s.step.operator.version} is not read, only 2")
-    options = values(s.step.operator.custom_options()) if names else {}
+    if s.step.payload.operator.version != 2:
+        raise s.refuse(f"version {s.step.payload.operator.version} is not read, only 2")
+    options = values(s.step.payload.operator.custom_options()) if names else {}
     if missing := [n for n in names if n not in options]:
         raise ModelError(f"{s.kind}: options lack {', '.join(missing)}")
     return options

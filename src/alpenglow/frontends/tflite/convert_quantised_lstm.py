@@ -73,9 +73,9 @@ class Integers:
         self.tanh = s.g.constant(tangent(numbers, 3, WIDTH).astype(np.int16))
         of_cells = tangent(numbers, 15 + power, WIDTH)
         self.tanh_of_cells = s.g.constant(of_cells.astype(np.int16))
-        if len(s.step.intermediates) < 5 or s.step.intermediates[4].grid is None:
+        if len(s.step.payload.intermediates) < 5 or s.step.payload.intermediates[4].grid is None:
             raise ModelError(f"{s.kind}: it does not say what its results are before a projection")
-        self.hidden = s.step.intermediates[4].grid
+        self.hidden = s.step.payload.intermediates[4].grid
         if s.optional(AT.projection) is not None:  # the kernel subtracts the zero point there
             zeros = tuple(-z for z in self.hidden.zeros)
             if max(zeros) > HIGH:

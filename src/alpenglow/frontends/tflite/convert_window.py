@@ -142,7 +142,7 @@ def convolution_2d_transpose_bias(s: Site) -> Made:
     so much is cut off as the last window reaches over the last stride.
     """
     x, w, bias = s.rank(0, 4), s.rank(1, 4), s.rank(2, 1)
-    content = s.step.operator.custom_options()
+    content = s.step.payload.operator.custom_options()
     if len(content) < 12:
         raise ModelError(f"{s.kind}: its options have {len(content)} bytes, expected 12 or more")
     padding, *strides = struct.unpack_from("<iii", content)

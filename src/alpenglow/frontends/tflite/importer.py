@@ -12,11 +12,13 @@ import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.frontends.stepped import SAME, StepImporter
+from alpenglow.frontends.control import Control
+from alpenglow.frontends.stepped import StepImporter
+from alpenglow.frontends.steps import Body, Step
 from alpenglow.frontends.tflite import converters
-from alpenglow.frontends.tflite.control import Splice, expanded
+from alpenglow.frontends.tflite.control import control
 from alpenglow.frontends.tflite.model import Model, Tensor
-from alpenglow.frontends.tflite.steps import Step
+from alpenglow.frontends.tflite.steps import Applied, Placed
 from alpenglow.frontends.tflite.table import Site
 from alpenglow.frontends.tflite.variables import VARIABLES, Key, Variables
 from alpenglow.ir.graph import Graph, Value
@@ -24,7 +26,7 @@ from alpenglow.ir.staged import Known
 from alpenglow.ir.types import DTYPES, Array
 
 
-class Importer(StepImporter[Step]):
+class Importer(StepImporter[Applied]):
     """The state of the import of one part; `later` are the steps that are left for another."""
 
     format = "TFLite"
@@ -41,16 +43,26 @@ class Importer(StepImporter[Step]):
         self.variables = Variables(g, initial, reserved)
         self._made: set[str] = set()
 
-    def _taken(self, step: Step) -> Sequence[Step]:
-        if step.kind == SAME:
-            self.values[step.outputs[0]] = self.find(step.inputs[0])
-        elif step.kind in VARIABLES and not step.operator.custom:
-            self._variable(step)
-        elif (splice := self._located(step)) is not None:
-            self.tensors |= splice.tensors
-            return splice.steps
-        else:
-            self._step(step)
+    def prefix(self, step: Step[Applied]) -> str:
+        """Return what no name begins with that there is."""
+        prefix = f"{step.outputs[0] if step.outputs else ''}/"
+        while any(n.startswith(prefix) for n in self.tensors):
+            prefix += "/"
+        return prefix
+
+    def enter(self, body: Body[Applied]) -> None:
+        assert isinstance(body, Placed), "a subgraph was placed"
+        self.tensors |= body.tensors
+
+    def _control(self, step: Step[Applied]) -> Control[Applied] | None:
+        return control(self.model, step)
+
+    def _taken(self, step: Step[Applied]) -> Sequence[Step[Applied]]:
+        if step.kind == "CALL_ONCE" and not step.payload.operator.custom:
+            return ()  # what it does has been done
+        if step.kind not in VARIABLES or step.payload.operator.custom:
+            return super()._taken(step)
+        self._variable(step)
         return ()
 
     # ── what a converter may ask ──
@@ -89,22 +101,7 @@ class Importer(StepImporter[Step]):
 
     # ── steps ──
 
-    def _located(self, step: Step) -> Splice | None:
-        try:
-            return expanded(
-                self.model, step, lambda name: bool(self.one_element(name, ("bool",))), self._prefix
-            )
-        except AlpenglowError as error:
-            raise error.located(node=step.label) from None
-
-    def _prefix(self, name: str) -> str:
-        """Return what no name begins with that there is."""
-        prefix = f"{name}/"
-        while any(n.startswith(prefix) for n in self.tensors):
-            prefix += "/"
-        return prefix
-
-    def _variable(self, step: Step) -> None:
+    def _variable(self, step: Step[Applied]) -> None:
         try:
             if step.kind == "ASSIGN_VARIABLE":
                 if len(step.inputs) != 2:
@@ -120,12 +117,12 @@ class Importer(StepImporter[Step]):
             self._check(step, 0, v)
             self.values[step.outputs[0]] = v
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: Step[Applied]) -> None:
         self._check_results(step)
         super()._step(step)
         self._made.update(step.outputs)
 
-    def _check_results(self, step: Step) -> None:
+    def _check_results(self, step: Step[Applied]) -> None:
         for name in step.outputs:
             tensor = self.tensors.get(name)
             if tensor is None or tensor.content is not None or name in self._made:
@@ -133,7 +130,7 @@ class Importer(StepImporter[Step]):
                 what = "made twice" if name in self._made else what
                 raise ModelError(f"the result '{name}' is {what}", node=step.label)
 
-    def _check(self, step: Step, i: int, v: Value) -> Value:
+    def _check(self, step: Step[Applied], i: int, v: Value) -> Value:
         """Return a result if it has the element type and rank that the file states."""
         tensor = self.tensors[step.outputs[i]]
         same = v.type.dtype == tensor.dtype
@@ -141,11 +138,11 @@ class Importer(StepImporter[Step]):
             raise ModelError(f"'{step.outputs[i]}' is declared {tensor}, and is {v.type}")
         return v
 
-    def _convert(self, step: Step) -> Value | Sequence[Value]:
-        entry = converters.find(step.kind, step.operator.custom)
+    def _convert(self, step: Step[Applied]) -> Value | Sequence[Value]:
+        entry = converters.find(step.kind, step.payload.operator.custom)
         if not step.outputs:
             raise ModelError(f"{step.kind} has no results")
-        options = step.operator.options(entry.options) if entry and entry.options else {}
+        options = step.payload.operator.options(entry.options) if entry and entry.options else {}
         if any(self.declared(n).quantised for n in (*step.inputs, *step.outputs) if n):
             convert = converters.find_quantised(step.kind)
         else:
@@ -160,7 +157,7 @@ class Importer(StepImporter[Step]):
                              f"{', '.join(map(shown, step.outputs))}")  # fmt: skip
         return made
 
-    def _postpone(self, step: Step) -> None:
+    def _postpone(self, step: Step[Applied]) -> None:
         if step.kind in VARIABLES:
             raise UnsupportedError(
                 "a variable is changed in a model whose graph depends on its data", node=step.label

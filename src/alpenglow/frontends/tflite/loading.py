@@ -12,21 +12,22 @@ import numpy as np
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
 from alpenglow.evaluate import evaluate
+from alpenglow.frontends.control import Turn
 from alpenglow.frontends.shapes import check_size
 from alpenglow.frontends.stepped import SteppedModel, graph_of
-from alpenglow.frontends.tflite.control import turn_of
+from alpenglow.frontends.steps import Step
 from alpenglow.frontends.tflite.importer import Importer
 from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.refusals import check_supported
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
-from alpenglow.frontends.tflite.steps import Step, placed, reached
+from alpenglow.frontends.tflite.steps import Applied, Placed, placed, reached
 from alpenglow.frontends.tflite.variables import Key
 from alpenglow.ir.constant_inputs import check_names, constant
 from alpenglow.ir.dims import Dim, symbol
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.solve import bind_shapes
-from alpenglow.ir.staged import Known, Loop, StagedModel
+from alpenglow.ir.staged import Known, StagedModel
 from alpenglow.ir.types import DTYPES, Array, TensorType
 
 MOST_INITIAL = 1 << 28
@@ -41,7 +42,7 @@ class Rest:
     """What is left of a model: its steps, and what the file says of their tensors and of those
     that it begins with."""
 
-    steps: Sequence[Step]
+    steps: Sequence[Step[Applied]]
     tensors: Mapping[str, Tensor]
     inputs: Mapping[str, Tensor]
 
@@ -196,7 +197,6 @@ class TfliteModel(SteppedModel[Importer]):
         super().__init__(name, file, inputs, results, outputs, rest)
         self._model = model
         self._initial = initial
-        self._bodies: dict[str, TfliteModel] = {}
 
     def _importer(self, g: Graph, rest: Rest, known: Known) -> Importer:
         reserved = {*self.inputs, *self.results}
@@ -205,38 +205,23 @@ class TfliteModel(SteppedModel[Importer]):
     def _finish(self, importer: Importer) -> None:
         importer.variables.finish()
 
-    def _left(self, importer: Importer, rest: Rest, later: Sequence[Step]) -> Rest:
+    def _left(self, importer: Importer, rest: Rest, later: Sequence[Step[Applied]]) -> Rest:
         if len(importer.variables):
             raise UnsupportedError("variables are read in a model whose graph depends on its data")
         return Rest(later, importer.tensors, rest.inputs)
 
-    def _loop(self, importer: Importer, step: Step) -> Loop:
-        *carried, going = step.inputs
-        for name in step.inputs:
-            importer.find(name)
-        return Loop(step.label, self._body(step), "", going, tuple(carried), (), step.outputs)
-
-    def _body(self, step: Step) -> TfliteModel:
-        """Return the turn of a loop as a model, one however often the loop is imported."""
-        key = step.outputs[0]
-        if key not in self._bodies:
-            names = [f"i{k}" for k in range(len(step.inputs) - 1)]
-            turn = turn_of(self._model, step, names)
-            if len(turn.outputs) != len(names) or len(step.outputs) != len(names):
-                raise ModelError(
-                    f"WHILE: its body makes {len(turn.outputs)} values of {len(names)}",
-                    node=step.label,
-                )
-            inputs: dict[str, TensorType | None] = {
-                "turn": TensorType("i64", ()), "going": TensorType("bool", ()),
-            }  # fmt: skip
-            inputs |= dict.fromkeys(names)
-            results = {"goes_on": turn.condition, **{f"r{o}": o for o in turn.outputs}}
-            rest = Rest(turn.steps, turn.tensors, turn.inputs)
-            self._bodies[key] = TfliteModel(
-                "loop", self.file, self._model, inputs, results, rest, self._initial
-            )
-        return self._bodies[key]
+    def _turning(
+        self, turn: Turn[Applied], fixed: Mapping[str, Array],
+        inputs: Mapping[str, TensorType | None], results: Mapping[str, str],
+    ) -> TfliteModel:  # fmt: skip
+        tensors: dict[str, Tensor] = {}
+        begins: dict[str, Tensor] = {}
+        for body in turn.bodies:
+            assert isinstance(body, Placed), "subgraphs were placed"
+            tensors |= body.tensors
+            begins |= body.inputs
+        rest = Rest(turn.steps, tensors, begins)
+        return TfliteModel("loop", self.file, self._model, inputs, results, rest, self._initial)
 
 
 def _declared(tensor: Tensor | None) -> TensorType | None:

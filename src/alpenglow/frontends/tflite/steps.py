@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.words import shown
+from alpenglow.frontends.steps import Body, Step
 from alpenglow.frontends.tflite.model import Model, Operator, Subgraph, Tensor
 
 MOST_STEPS = 1 << 20
@@ -27,46 +28,40 @@ BODIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """An operator and the names of its operands and results, "" for an operand that is absent.
-
-    `intermediates` are what the file says of values on the way.
-    """
+class Applied:
+    """An operator of the file; `intermediates` are what the file says of values on the way."""
 
     operator: Operator
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
     intermediates: tuple[Tensor, ...] = ()
-
-    @property
-    def kind(self) -> str:
-        return self.operator.kind
-
-    @property
-    def label(self) -> str:
-        """What messages call it."""
-        return f"{self.kind} '{shown(next(iter(self.outputs), ''))}'"
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The names of all that it reads."""
-        return tuple(filter(None, self.inputs))
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """A subgraph where it stands: its steps, its tensors by name, and the names of its outputs.
+class Placed(Body[Applied]):
+    """A subgraph where it stands: also its tensors by name.
 
     `inputs` are the tensors that go by the names of the operands.
     """
 
-    steps: tuple[Step, ...]
     tensors: Mapping[str, Tensor]
     inputs: Mapping[str, Tensor]
-    outputs: tuple[str, ...]
 
 
-def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Body:
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A subgraph that an operator runs."""
+
+    model: Model
+    number: int
+
+    @property
+    def length(self) -> int | None:
+        return None
+
+    def place(self, prefix: str, operands: Sequence[str]) -> Placed:
+        return placed(self.model.subgraph(self.number), prefix, operands)
+
+
+def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Placed:
     """Return a subgraph with names behind a prefix, its inputs called as the operands are."""
     if len(operands) != len(subgraph.inputs):
         raise ModelError(
@@ -81,18 +76,15 @@ def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Body:
     def name(number: int) -> str:
         return names[number] if number >= 0 else ""
 
-    steps = tuple(
-        Step(
-            o,
-            tuple(map(name, o.inputs)),
-            tuple(map(name, o.outputs)),
-            tuple(subgraph.tensors[i] for i in o.intermediates),
-        )
-        for o in subgraph.operators
-    )
+    steps = []
+    for o in subgraph.operators:
+        outputs = tuple(map(name, o.outputs))
+        label = f"{o.kind} '{shown(next(iter(outputs), ''))}'"
+        applied = Applied(o, tuple(subgraph.tensors[i] for i in o.intermediates))
+        steps.append(Step(o.kind, label, tuple(map(name, o.inputs)), outputs, applied))
     tensors = {names[i]: subgraph.tensors[i] for i in sorted(inner)}
     inputs = {names[i]: subgraph.tensors[i] for i in subgraph.inputs}
-    return Body(steps, tensors, inputs, tuple(names[o] for o in subgraph.outputs))
+    return Placed(tuple(steps), tuple(names[o] for o in subgraph.outputs), tensors, inputs)
 
 
 def bodies(operator: Operator) -> list[int]:

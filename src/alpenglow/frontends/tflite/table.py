@@ -15,8 +15,9 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
 from alpenglow.frontends.operands import Importing, Operands
+from alpenglow.frontends.steps import Step
 from alpenglow.frontends.tflite.model import Tensor
-from alpenglow.frontends.tflite.steps import Step
+from alpenglow.frontends.tflite.steps import Applied
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
@@ -129,7 +130,9 @@ class Context(Importing, Protocol):
 class Site(Operands):
     """One operator during import: its operands, its options, and the graph to build in."""
 
-    def __init__(self, g: Graph, step: Step, options: Mapping[str, Any], context: Context) -> None:
+    def __init__(
+        self, g: Graph, step: Step[Applied], options: Mapping[str, Any], context: Context
+    ) -> None:
         super().__init__(g, step.kind, step.label, step.inputs, step.outputs, context)
         self.step = step
         self._options = options

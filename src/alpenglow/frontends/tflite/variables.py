@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.steps import Step
 from alpenglow.frontends.tflite.model import Tensor
-from alpenglow.frontends.tflite.steps import Step
+from alpenglow.frontends.tflite.steps import Applied
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, Array, TensorType
 
@@ -44,10 +45,10 @@ class Variables:
     def __len__(self) -> int:
         return len(self._names)
 
-    def step(self, step: Step) -> Value | None:
+    def step(self, step: Step[Applied]) -> Value | None:
         """Import a step on a resource; return what it makes, if that is a tensor."""
         if step.kind == "VAR_HANDLE":
-            options = step.operator.options("VarHandleOptions")
+            options = step.payload.operator.options("VarHandleOptions")
             self._handles[step.outputs[0]] = options["container"], options["shared_name"]
             return None
         if not step.inputs or step.inputs[0] not in self._handles:
@@ -55,7 +56,7 @@ class Variables:
         key = self._handles[step.inputs[0]]
         return self.read(key) if step.kind == "READ_VARIABLE" else None
 
-    def key(self, step: Step) -> Key:
+    def key(self, step: Step[Applied]) -> Key:
         """Return the resource that a step assigns to."""
         if not step.inputs or step.inputs[0] not in self._handles:
             raise ModelError(f"{step.kind}: operand 0 is no handle of a variable")

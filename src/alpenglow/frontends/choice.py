@@ -1,0 +1,40 @@
+"""The choice between the results of branches that are all computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpenglow.frontends.operands import Operands
+from alpenglow.ir.dims import known
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import DTYPES
+from alpenglow.ops.comparison import Equal
+from alpenglow.ops.movement import Reshape
+from alpenglow.ops.select import Where
+
+
+def is_alike(values: Sequence[Value]) -> bool:
+    """Return True if values have one element type, and shapes that may be one."""
+    first = values[0].type
+    return all(
+        v.type.dtype == first.dtype and v.type.rank == first.rank
+        and all(a == b or not (known(a) and known(b))
+                for a, b in zip(v.type.shape, first.shape, strict=True))
+        for v in values
+    )  # fmt: skip
+
+
+def chosen(s: Operands, index: Value, branches: Sequence[Value]) -> Value:
+    """Return one of several values: of two by a truth value, the first if it is true; of others by
+    number, the last if there is none of that number."""
+    if index.type.rank:
+        index = s.g(Reshape(()), index)
+    *others, result = branches
+    for i, branch in reversed(list(enumerate(others))):
+        here = index
+        if index.type.dtype != "bool":
+            here = s.g(Equal(), index, s.g.constant(np.asarray(i, DTYPES[index.type.dtype])))
+        result = s.g(Where(), *s.broadcast(here, branch, result))
+    return result

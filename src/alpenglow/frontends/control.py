@@ -1,0 +1,165 @@
+"""Operations that run functions or regions: in their place stand the steps of a body.
+
+Of branches the one that is taken is imported, if it is known which.  Otherwise short ones are all
+computed, and one result is chosen; longer ones, and those that do more than compute, wait for what
+decides.  A loop is the runtime's (`ir.staged`): it begins with its condition, computed once, and
+each turn is the body with the condition behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.steps import CHOOSE, LOOP, Body, P, Region, Step, copies
+
+SHORT = 64
+"""Branches of no more operations than this in all are all computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[P]):
+    """A region runs once, on operands by name."""
+
+    region: Region[P]
+    operands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Generic[P]):
+    """One of the regions runs: by the truth of `chooser` the first or the second, or by its number,
+    the last if there is none of that number."""
+
+    chooser: str
+    regions: tuple[Region[P], ...]
+    operands: tuple[str, ...] = ()
+    by_number: bool = False
+
+    def taken(self, number: int) -> Region[P]:
+        """Return the region that runs for an element of the chooser."""
+        if not self.by_number:
+            return self.regions[0 if number else 1]
+        return self.regions[number if 0 <= number < len(self.regions) else -1]
+
+
+@dataclass(frozen=True, slots=True)
+class While(Generic[P]):
+    """As long as the condition holds of what is carried, the body makes it anew."""
+
+    condition: Region[P]
+    body: Region[P]
+
+
+Control = Call[P] | Branch[P] | While[P]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Generic[P]):
+    """What a loop does in a turn: its body and condition, where they stand.
+
+    `outputs` are the names of what it carries on, `going` that of whether it goes on.
+    """
+
+    steps: tuple[Step[P], ...]
+    bodies: tuple[Body[P], ...]
+    outputs: tuple[str, ...]
+    going: str
+
+
+class Expanding(Protocol[P]):
+    """What an expansion asks of the importer."""
+
+    def one_element(self, name: str, dtypes: Collection[str]) -> int:
+        """Return the element of a value that decides what is imported."""
+        ...
+
+    def prefix(self, step: Step[P]) -> str:
+        """Return what the names in the regions of a step begin with."""
+        ...
+
+    def enter(self, body: Body[P]) -> None:
+        """Take down what is said of the values in a body."""
+        ...
+
+
+def expand(control: Control[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
+    """Return the steps that stand for one that runs regions."""
+    match control:
+        case Call(region, operands):
+            return _called(step, region, operands, importer)
+        case Branch():
+            return _branch(control, step, importer)
+        case While():
+            return _loop(control, step, importer)
+
+
+def turn_of(step: Step[P], names: Sequence[str]) -> Turn[P]:
+    """Return a turn of a loop, a step of kind LOOP, that carries values by these names."""
+    condition, region = step.regions
+    body = region.place("b/", names)
+    if not len(body.outputs) == len(step.outputs) == len(names):
+        raise ModelError(
+            f"the body of a loop makes {len(body.outputs)} values of {len(names)}", node=step.label
+        )
+    ends = tuple(f"o{i}" for i in range(len(body.outputs)))
+    after = condition.place("c/", ends)
+    steps = (*body.steps, *copies(step, body, ends), *after.steps)
+    return Turn(steps, (body, after), ends, _going(after))
+
+
+def _called(
+    step: Step[P], region: Region[P], operands: Sequence[str], importer: Expanding[P]
+) -> Sequence[Step[P]]:  # fmt: skip
+    """Return the steps of a region, its outputs called as the results are."""
+    body = region.place(importer.prefix(step), operands)
+    importer.enter(body)
+    return [*body.steps, *copies(step, body, step.outputs)]
+
+
+def _branch(control: Branch[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
+    try:
+        kind = "i32" if control.by_number else "bool"
+        number = importer.one_element(control.chooser, (kind,))
+    except Needed:
+        lengths = [region.length for region in control.regions]
+        if None in lengths or sum(n for n in lengths if n is not None) > SHORT:
+            raise
+        return _all_branches(control, step, importer)
+    return _called(step, control.taken(number), control.operands, importer)
+
+
+def _all_branches(control: Branch[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
+    """Return the steps of all branches, and the choice between their results."""
+    prefix = importer.prefix(step)
+    steps: list[Step[P]] = []
+    results: list[str] = []
+    for i, region in enumerate(control.regions):
+        body = region.place(f"{prefix}{i}/", control.operands)
+        importer.enter(body)
+        if len(body.outputs) != len(step.outputs):
+            raise ModelError(f"{step.kind}: branch {i} makes {len(body.outputs)} values")
+        steps += body.steps
+        results += body.outputs
+    inputs = (control.chooser, *results)
+    return [*steps, replace(step, kind=CHOOSE, inputs=inputs, captured=())]
+
+
+def _loop(control: While[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
+    """Return the steps of the first condition, and the loop."""
+    first = control.condition.place(importer.prefix(step), step.inputs)
+    importer.enter(first)
+    inputs = (*step.inputs, _going(first))
+    regions = (control.condition, control.body)
+    return [*first.steps, replace(step, kind=LOOP, inputs=inputs, regions=regions)]
+
+
+def _going(condition: Body[P]) -> str:
+    """Return the name of what the condition of a loop makes."""
+    if len(condition.outputs) != 1:
+        raise ModelError(
+            f"the condition of a loop makes {len(condition.outputs)} values, expected one"
+        )
+    return condition.outputs[0]

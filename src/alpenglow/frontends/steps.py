@@ -1,0 +1,83 @@
+"""Operations in one space of names: what an import goes through, whatever the format.
+
+Each function, subgraph or region names its values anew.  Where one stands in another, its values
+get a prefix, its inputs go by the names of the operands, and its outputs by names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from alpenglow.base.errors import ModelError
+
+SAME = "alpenglow.same"
+"""A step whose results are its operands."""
+
+CHOOSE = "alpenglow.choose"
+"""A step that chooses, by its first operand, between the results of branches."""
+
+LOOP = "alpenglow.loop"
+"""A step that the runtime turns round; its last operand says whether there is a first turn."""
+
+P = TypeVar("P")
+Co = TypeVar("Co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step(Generic[P]):
+    """An operation, and the names of its operands and results; "" is an operand that is absent.
+
+    `kind` is its operator, `label` what messages call it, `payload` what only the format reads.
+    `captured` are what its regions read besides; `regions` are the condition and the body of LOOP.
+    """
+
+    kind: str
+    label: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    payload: P
+    captured: tuple[str, ...] = ()
+    regions: tuple[Region[P], ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of all that it reads."""
+        return (*filter(None, self.inputs), *self.captured)
+
+
+@dataclass(frozen=True, slots=True)
+class Body(Generic[P]):
+    """A region where it stands: its steps, and the names of its outputs."""
+
+    steps: tuple[Step[P], ...]
+    outputs: tuple[str, ...]
+
+
+class Region(Protocol[Co]):
+    """What an operation runs: a function, a subgraph, a block."""
+
+    @property
+    def length(self) -> int | None:
+        """The number of operations; None if it is not known, or they do more than compute."""
+        ...
+
+    def place(self, prefix: str, operands: Sequence[str]) -> Body[Any]:
+        """Return the region on operands, with names behind a prefix."""
+        ...
+
+
+def same(step: Step[P], name: str, result: str) -> Step[P]:
+    """Return the step that calls a value by another name."""
+    return Step(SAME, step.label, (name,), (result,), step.payload)
+
+
+def copies(step: Step[P], body: Body[P], names: Sequence[str]) -> list[Step[P]]:
+    """Return the steps that call the outputs of a body by names."""
+    if len(body.outputs) != len(names):
+        raise ModelError(
+            f"{step.kind} has {len(names)} results, and its body {len(body.outputs)}",
+            node=step.label,
+        )
+    return [same(step, o, n) for o, n in zip(body.outputs, names, strict=True)]
