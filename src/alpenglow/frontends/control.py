@@ -2,8 +2,9 @@
 
 Of branches the one that is taken is imported, if it is known which.  Otherwise short ones are all
 computed, and one result is chosen; longer ones, and those that do more than compute, wait for what
-decides.  A loop is the runtime's (`ir.staged`): it begins with its condition, computed once, and
-each turn is the body with the condition behind it.
+decides.  A loop that turns a few times, as `counted` finds, is imported turn by turn.  Any other is
+the runtime's (`ir.staged`): it begins with its condition, computed once, and each turn is the body
+with the condition behind it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Generic, Protocol
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import Needed
-from alpenglow.frontends.steps import CHOOSE, LOOP, Body, P, Region, Step, copies
+from alpenglow.frontends.steps import CHOOSE, LOOP, Body, P, Region, Step, copies, same
 
 SHORT = 64
 """Branches of no more operations than this in all are all computed."""
@@ -108,6 +109,20 @@ def turn_of(step: Step[P], names: Sequence[str]) -> Turn[P]:
     after = condition.place("c/", ends)
     steps = (*body.steps, *copies(step, body, ends), *after.steps)
     return Turn(steps, (body, after), ends, _going(after))
+
+
+def unrolled(
+    step: Step[P], loop: While[P], count: int, importer: Expanding[P]
+) -> list[Sequence[Step[P]]]:
+    """Return the steps of each turn of a loop, and those that name its results."""
+    prefix, carried = importer.prefix(step), step.inputs
+    each: list[Sequence[Step[P]]] = []
+    for turn in range(count):
+        body = loop.body.place(f"{prefix}{turn}/", carried)
+        importer.enter(body)
+        each.append(body.steps)
+        carried = body.outputs
+    return [*each, [same(step, a, b) for a, b in zip(carried, step.outputs, strict=True)]]
 
 
 def _called(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,8 +27,8 @@ Made = TypeVar("Made")
 class PartImporter(ABC):
     """The state of the import of one part.
 
-    Afterwards `values` has what nodes made by name, `needs` the names of values whose elements were
-    missed, and `beside` those that are kept with them.
+    Afterwards `values` has what nodes made by name, `later` what is left for another part, `needs`
+    the names of values whose elements were missed, and `beside` those that are kept with them.
     """
 
     format = ""
@@ -38,12 +38,38 @@ class PartImporter(ABC):
         self.g = g
         self.given = given
         self.values: dict[str, Value] = {}
+        self.later: list[Any] = []
         self.needs: dict[str, None] = {}
         self.beside: dict[str, None] = {}
         # What is known of a value's elements; None: it was looked at, and they are data.
         self.known: dict[Value, Array | None] = {}
         self._missing: set[str] = set()  # what nodes for later will make
         self._deferred: set[Value] = set()  # decisions by elements, which nothing has asked for
+
+    def is_whole(self, imported: Callable[[], None]) -> bool:
+        """Import something; take it back if it leaves anything for later, or cannot be imported."""
+        before, missing = len(self.later), set(self._missing)
+        needs, beside, values = dict(self.needs), dict(self.beside), dict(self.values)
+        try:
+            imported()
+            if len(self.later) == before:
+                return True
+        except AlpenglowError:
+            pass  # whoever imports it otherwise will complain
+        del self.later[before:]
+        self._missing, self.needs, self.beside = missing, needs, beside
+        self.values = values | self.g.inputs  # those that were read for the first time stay
+        return False
+
+    def constant(self, name: str) -> Array | None:
+        """Return the elements of a value, if they are known numbers."""
+        v = self.find(name)
+        elements = self.contents(v) if v.array is None else v.array
+        if elements is None or elements.dtype != object:
+            return elements
+        if not contents.numbers(elements):
+            return None
+        return np.array(elements.reshape(-1).tolist(), v.type.numpy).reshape(elements.shape)
 
     def hold_back(self, names: Iterable[str]) -> None:
         """Leave for later what reads these names."""
@@ -89,6 +115,10 @@ class PartImporter(ABC):
             decides and any(contents.moves(self.known.get(v)) for v in operands)
         )
         return waits and contents.may_be_shape(node)
+
+    @abstractmethod
+    def find(self, name: str) -> Value:
+        """Return a value by name."""
 
     @abstractmethod
     def _settle(self, fresh: list[Node]) -> object:

@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from alpenglow.base.errors import AlpenglowError, ModelError
 from alpenglow.frontends.choice import chosen, is_alike
-from alpenglow.frontends.control import Control, Turn, expand, turn_of
+from alpenglow.frontends.control import Control, Turn, While, expand, turn_of, unrolled
+from alpenglow.frontends.counted import turns
 from alpenglow.frontends.operands import Operands
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
@@ -28,10 +29,6 @@ from alpenglow.ir.types import Array, TensorType
 
 class StepImporter(PartImporter, Generic[P]):
     """The state of the import of one part; `later` are the steps that are left for another."""
-
-    def __init__(self, g: Graph, given: Known) -> None:
-        super().__init__(g, given)
-        self.later: list[Step[P]] = []
 
     def run(self, steps: Iterable[Step[P]]) -> None:
         """Import what can be imported of steps."""
@@ -78,6 +75,10 @@ class StepImporter(PartImporter, Generic[P]):
     # ── what formats say ──
 
     @abstractmethod
+    def apart(self, body: Body[P]) -> StepImporter[P]:
+        """Return an importer of steps of a body into a graph of their own."""
+
+    @abstractmethod
     def prefix(self, step: Step[P]) -> str:
         """Return what the names in the regions of a step begin with."""
 
@@ -109,12 +110,29 @@ class StepImporter(PartImporter, Generic[P]):
             return ()
         try:
             control = None if step.kind == CHOOSE else self._control(step)
+            if isinstance(control, While) and self._unrolled(step, control):
+                return ()
             if control is not None:
                 return expand(control, step, self)
         except AlpenglowError as error:
             raise error.located(node=step.label) from None
         self._step(step)
         return ()
+
+    def _unrolled(self, step: Step[P], loop: While[P]) -> bool:
+        """Import a loop that turns a few times turn by turn; False if it is left as it is.
+
+        A loop that would have to be cut in its first turn is better left whole.
+        """
+        count = turns(step, loop, self)
+        if count is None:
+            return False
+        first, *others = unrolled(step, loop, count, self)
+        if not self.is_whole(lambda: self.run(first)):
+            return False
+        for steps in others:
+            self.run(steps)
+        return True
 
     def _rename(self, step: Step[P]) -> None:
         """Let values go by other names."""

@@ -25,7 +25,7 @@ from alpenglow.frontends.stablehlo.quantized import as_real, is_quantized, requa
 from alpenglow.frontends.stablehlo.steps import Applied
 from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.frontends.stepped import StepImporter
-from alpenglow.frontends.steps import SAME, Step
+from alpenglow.frontends.steps import SAME, Body, Step
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array
@@ -46,6 +46,9 @@ class Importer(StepImporter[Applied]):
 
     def prefix(self, step: Step[Applied]) -> str:
         return f"{step.outputs[0]}/"
+
+    def apart(self, body: Body[Applied]) -> Importer:
+        return Importer(Graph("apart"), self.module, {}, Known({}))
 
     def _control(self, step: Step[Applied]) -> Control[Applied] | None:
         return control(self.module, step)

@@ -18,9 +18,9 @@ from alpenglow.frontends.steps import Body, Step
 from alpenglow.frontends.tflite import converters
 from alpenglow.frontends.tflite.control import control
 from alpenglow.frontends.tflite.model import Model, Tensor
-from alpenglow.frontends.tflite.steps import Applied, Placed
+from alpenglow.frontends.tflite.steps import VARIABLES, Applied, Placed
 from alpenglow.frontends.tflite.table import Site
-from alpenglow.frontends.tflite.variables import VARIABLES, Key, Variables
+from alpenglow.frontends.tflite.variables import Key, Variables
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import DTYPES, Array
@@ -53,6 +53,11 @@ class Importer(StepImporter[Applied]):
     def enter(self, body: Body[Applied]) -> None:
         assert isinstance(body, Placed), "a subgraph was placed"
         self.tensors |= body.tensors
+
+    def apart(self, body: Body[Applied]) -> Importer:
+        assert isinstance(body, Placed), "a subgraph was placed"
+        tensors = {**self.tensors, **body.tensors}
+        return Importer(Graph("apart"), self.model, tensors, body.inputs, Known({}), {})
 
     def _control(self, step: Step[Applied]) -> Control[Applied] | None:
         return control(self.model, step)

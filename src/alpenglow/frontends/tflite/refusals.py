@@ -9,8 +9,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.frontends.tflite import converters
 from alpenglow.frontends.tflite.model import Operator, Subgraph
-from alpenglow.frontends.tflite.steps import BODIES
-from alpenglow.frontends.tflite.variables import VARIABLES
+from alpenglow.frontends.tflite.steps import BODIES, VARIABLES
 
 
 def check_supported(subgraphs: Sequence[Subgraph]) -> None:

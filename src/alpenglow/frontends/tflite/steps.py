@@ -26,6 +26,9 @@ BODIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """Operators that run subgraphs, their options, and which of these name them."""
 
+VARIABLES = frozenset({"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"})
+"""Operators that read or change what lasts from call to call."""
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:
@@ -55,7 +58,18 @@ class Called:
 
     @property
     def length(self) -> int | None:
-        return None
+        """The number of operators, or None: loops may never end, and variables may change."""
+        count, waiting = 0, [self.number]
+        while waiting:
+            subgraph = self.model.subgraph(waiting.pop())
+            if any(t.is_variable for t in subgraph.tensors):
+                return None
+            for o in subgraph.operators:
+                if o.custom or o.kind in (*VARIABLES, "CALL_ONCE", "WHILE"):
+                    return None
+                waiting += bodies(o)
+            count += len(subgraph.operators)
+        return count
 
     def place(self, prefix: str, operands: Sequence[str]) -> Placed:
         return placed(self.model.subgraph(self.number), prefix, operands)

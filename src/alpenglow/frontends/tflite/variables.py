@@ -17,8 +17,6 @@ from alpenglow.frontends.tflite.steps import Applied
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, Array, TensorType
 
-VARIABLES = frozenset({"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"})
-
 LARGEST = 1 << 30
 """So many bytes of zeros are no variable's."""
 

@@ -12,6 +12,7 @@ from tests.frontends.tflite.litert.written import operator, run_steps, tensor
 
 import alpenglow as ag
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends import control
 from alpenglow.frontends.tflite.loading import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
@@ -78,11 +79,16 @@ def test_a_branch_that_a_constant_chooses_is_a_graph() -> None:
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_branch_that_data_choose_is_the_one_that_is_taken(taken: bool) -> None:
+@pytest.mark.parametrize("short", [True, False])
+def test_a_branch_that_data_choose_gives_its_result(
+    short: bool, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not short:
+        monkeypatch.setattr(control, "SHORT", 1)
     model = branching(fixed=False)
     feeds = [np.array(taken), np.array([1, 2, 3], np.float32)]
 
-    assert isinstance(load(model), StagedModel)
+    assert isinstance(load(model), Graph if short else StagedModel)
     np.testing.assert_array_equal(run_steps(model, [feeds])[0][0], ag.compile(model)(*feeds))
 
 
@@ -95,7 +101,7 @@ def test_a_condition_that_is_made_a_constant_chooses_at_import() -> None:
 
 
 def looping(*, grows: bool = False) -> bytes:
-    """Double x as often as n says; the number of turns is the second result."""
+    """Double x as often as n says; what is left of n is the first result."""
     w = Writer()
     n = tensor("n", "i32", ())
     turn = w.op("WHILE", [0, 1], [2, 3], "WhileOptions", cond_subgraph_index=1,
@@ -126,6 +132,22 @@ def test_a_loop_turns_as_often_as_data_say(turns: int, grows: bool) -> None:
     wanted = run_steps(model, [feeds])[0]
     for a, b in zip(wanted, ag.compile(model)(*feeds), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5])
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_loop_that_turns_a_few_times_is_a_graph(turns: int, grows: bool) -> None:
+    model = looping(grows=grows)
+    feeds = [np.array(turns, np.int32), np.array([1, 2, 3], np.float32)]
+    graph = ag.load(model, constants={"n": feeds[0]})
+
+    assert isinstance(graph, Graph)
+    for a, b in zip(run_steps(model, [feeds])[0], ag.compile(graph)(feeds[1]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_loop_of_many_turns_is_the_runtimes() -> None:
+    assert isinstance(ag.load(looping(), constants={"n": 1000}), StagedModel)
 
 
 def remembering() -> bytes:
