@@ -1,10 +1,10 @@
 """Operations that run functions or regions: in their place stand the steps of a body.
 
 Of branches the one that is taken is imported, if it is known which.  Otherwise short ones are all
-computed, and one result is chosen; longer ones, and those that do more than compute, wait for what
-decides.  A loop that turns a few times, as `counted` finds, is imported turn by turn.  Any other is
-the runtime's (`ir.staged`): it begins with its condition, computed once, and each turn is the body
-with the condition behind it.
+computed, and one result is chosen, if they cannot end the call; others wait for what decides.  A
+loop that turns a few times, as `counted` finds, is imported turn by turn.  Any other is the
+runtime's (`ir.staged`): it begins with its condition, computed once, and each turn is the body with
+the condition behind it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.steps import CHOOSE, LOOP, Body, P, Region, Step, copies, same
 
 SHORT = 64
@@ -59,9 +58,9 @@ Control = Call[P] | Branch[P] | While[P]
 
 @dataclass(frozen=True, slots=True)
 class Turn(Generic[P]):
-    """What a loop does in a turn: its body and condition, where they stand.
+    """One iteration of a loop: its body and then its condition, where they stand.
 
-    `outputs` are the names of what it carries on, `going` that of whether it goes on.
+    `outputs` are the names of the carried values, `going` is the name of the condition's result.
     """
 
     steps: tuple[Step[P], ...]
@@ -71,23 +70,26 @@ class Turn(Generic[P]):
 
 
 class Expanding(Protocol[P]):
-    """What an expansion asks of the importer."""
+    """The questions that an expansion has for the importer."""
 
     def one_element(self, name: str, dtypes: Collection[str]) -> int:
         """Return the element of a value that decides what is imported."""
         ...
 
     def prefix(self, step: Step[P]) -> str:
-        """Return what the names in the regions of a step begin with."""
+        """Return the prefix of the names in the regions of a step."""
         ...
 
     def enter(self, body: Body[P]) -> None:
-        """Take down what is said of the values in a body."""
+        """Record the declarations of the values in a body."""
         ...
 
 
 def expand(control: Control[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
-    """Return the steps that stand for one that runs regions."""
+    """Return the steps that stand for one that runs regions.
+
+    Raises Needed if the branch that is taken is not known.
+    """
     match control:
         case Call(region, operands):
             return _called(step, region, operands, importer)
@@ -135,19 +137,18 @@ def _called(
 
 
 def _branch(control: Branch[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
-    try:
-        kind = "i32" if control.by_number else "bool"
-        number = importer.one_element(control.chooser, (kind,))
-    except Needed:
-        lengths = [region.length for region in control.regions]
-        if None in lengths or sum(n for n in lengths if n is not None) > SHORT:
-            raise
-        return _all_branches(control, step, importer)
+    kind = "i32" if control.by_number else "bool"
+    number = importer.one_element(control.chooser, (kind,))
     return _called(step, control.taken(number), control.operands, importer)
 
 
-def _all_branches(control: Branch[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
-    """Return the steps of all branches, and the choice between their results."""
+def all_branches(
+    step: Step[P], control: Branch[P], importer: Expanding[P]
+) -> Sequence[Step[P]] | None:
+    """Return the steps of all branches, and the choice between their results; None if long."""
+    lengths = [region.length for region in control.regions]
+    if None in lengths or sum(n for n in lengths if n is not None) > SHORT:
+        return None
     prefix = importer.prefix(step)
     steps: list[Step[P]] = []
     results: list[str] = []

@@ -15,20 +15,20 @@ from alpenglow.base.errors import AlpenglowError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.control import While
 from alpenglow.frontends.presume import Needed, Undecided
-from alpenglow.frontends.steps import Body, P, Step
+from alpenglow.frontends.steps import LONGEST, Body, P, Step
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import FLOATS, NAMES, Array, TensorType
 
 MOST_TURNS = 64
-MOST_OPERATIONS = 1024
+MOST_OPERATIONS = LONGEST
 """A loop of no more turns, and of no more operations in all of them, is imported turn by turn."""
 
 LARGEST = 64
-"""What decides has no more elements: it is computed in each turn."""
+"""A carried value that decides has at most this many elements: each turn computes it."""
 
 
 class Imported(Protocol):
-    """What an import of a few steps leaves."""
+    """The result of an import of a few steps."""
 
     g: Graph
     values: dict[str, Value]
@@ -40,10 +40,10 @@ class Imported(Protocol):
 
 
 class Counting(Protocol[P]):
-    """What counting asks of the importer."""
+    """The questions that counting has for the importer."""
 
     def prefix(self, step: Step[P]) -> str:
-        """Return what the names in the regions of a step begin with."""
+        """Return the prefix of the names in the regions of a step."""
         ...
 
     def constant(self, name: str) -> Array | None:
@@ -83,7 +83,7 @@ def turns(step: Step[P], loop: While[P], importer: Counting[P]) -> int | None:
         goes_on = _graph(condition, condition.outputs, start, prefix, importer)
         follows = _graph(body, [after[n] for n in decides], start, prefix, importer)
     except (AlpenglowError, Needed, Undecided):
-        return None  # the loop will complain of it
+        return None  # importing the loop reports it
     return None if goes_on is None or follows is None else _counted(goes_on, follows, start, most)
 
 
@@ -104,9 +104,9 @@ def _graph(
     body: Body[P], outputs: Sequence[str], start: Mapping[str, Array], prefix: str,
     importer: Counting[P],
 ) -> Graph | None:  # fmt: skip
-    """Return the graph of what decides, from and to integers; None if it is none.
+    """Return the graph that computes outputs from integers; None if it has floats or waits.
 
-    What does not begin with the prefix is read from outside of the body.
+    A name without the prefix stands outside of the body.
     """
     steps, _ = _behind(body, outputs, tuple(start))
     inner = importer.apart(body)

@@ -46,8 +46,9 @@ class PartImporter(ABC):
         self._missing: set[str] = set()  # what nodes for later will make
         self._deferred: set[Value] = set()  # decisions by elements, which nothing has asked for
 
-    def is_whole(self, imported: Callable[[], None]) -> bool:
-        """Import something; take it back if it leaves anything for later, or cannot be imported."""
+    def attempt(self, imported: Callable[[], None]) -> bool:
+        """Import something as a whole; take it back and return False if a part of it waits or is
+        refused."""
         before, missing = len(self.later), set(self._missing)
         needs, beside, values = dict(self.needs), dict(self.beside), dict(self.values)
         try:
@@ -55,7 +56,7 @@ class PartImporter(ABC):
             if len(self.later) == before:
                 return True
         except AlpenglowError:
-            pass  # whoever imports it otherwise will complain
+            pass  # the other way to import it reports it
         del self.later[before:]
         self._missing, self.needs, self.beside = missing, needs, beside
         self.values = values | self.g.inputs  # those that were read for the first time stay

@@ -13,9 +13,18 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from alpenglow.base.errors import AlpenglowError, ModelError
-from alpenglow.frontends.choice import chosen, is_alike
-from alpenglow.frontends.control import Control, Turn, While, expand, turn_of, unrolled
+from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.frontends.choice import chosen, is_alike, only_computes
+from alpenglow.frontends.control import (
+    Branch,
+    Control,
+    Turn,
+    While,
+    all_branches,
+    expand,
+    turn_of,
+    unrolled,
+)
 from alpenglow.frontends.counted import turns
 from alpenglow.frontends.operands import Operands
 from alpenglow.frontends.parts import PartImporter
@@ -80,10 +89,10 @@ class StepImporter(PartImporter, Generic[P]):
 
     @abstractmethod
     def prefix(self, step: Step[P]) -> str:
-        """Return what the names in the regions of a step begin with."""
+        """Return the prefix of the names in the regions of a step."""
 
     def enter(self, body: Body[P]) -> None:
-        """Take down what is said of the values in a body."""
+        """Record the declarations of the values in a body."""
 
     @abstractmethod
     def _control(self, step: Step[P]) -> Control[P] | None:
@@ -113,11 +122,33 @@ class StepImporter(PartImporter, Generic[P]):
             if isinstance(control, While) and self._unrolled(step, control):
                 return ()
             if control is not None:
-                return expand(control, step, self)
+                return self._expanded(step, control)
         except AlpenglowError as error:
             raise error.located(node=step.label) from None
         self._step(step)
         return ()
+
+    def _expanded(self, step: Step[P], control: Control[P]) -> Sequence[Step[P]]:
+        try:
+            return expand(control, step, self)
+        except Needed:
+            if isinstance(control, Branch) and self._computes_all(step, control):
+                return ()
+            raise
+
+    def _computes_all(self, step: Step[P], control: Branch[P]) -> bool:
+        """Import all branches and the choice; False if they are long or may end the call."""
+        steps = all_branches(step, control, self)
+        if steps is None:
+            return False
+        before = len(self.g.nodes)
+
+        def imported() -> None:
+            self.run(steps)
+            if not only_computes(self._since(before)):
+                raise UnsupportedError("a branch that is not taken might end the call")
+
+        return self.attempt(imported)
 
     def _unrolled(self, step: Step[P], loop: While[P]) -> bool:
         """Import a loop that turns a few times turn by turn; False if it is left as it is.
@@ -128,7 +159,7 @@ class StepImporter(PartImporter, Generic[P]):
         if count is None:
             return False
         first, *others = unrolled(step, loop, count, self)
-        if not self.is_whole(lambda: self.run(first)):
+        if not self.attempt(lambda: self.run(first)):
             return False
         for steps in others:
             self.run(steps)
@@ -144,12 +175,9 @@ class StepImporter(PartImporter, Generic[P]):
         site = Operands(self.g, step.kind, step.label, step.inputs, step.outputs, self)
         (index, *values), count = site.required(), len(step.outputs)
         columns = [values[i::count] for i in range(count)]
-        if all(map(is_alike, columns)):
-            return [chosen(site, index, column) for column in columns]
-        number = self.one_element(step.inputs[0], ("bool", "i32"))
-        if index.type.dtype == "bool":
-            number = int(not number)
-        return [column[number if 0 <= number < len(column) else -1] for column in columns]
+        if not all(map(is_alike, columns)):
+            raise UnsupportedError("branches make values of different types")
+        return [chosen(site, index, column) for column in columns]
 
     def _found(self, name: str) -> Value:
         elements = self.given.elements.get(name)

@@ -21,6 +21,9 @@ CHOOSE = "alpenglow.choose"
 LOOP = "alpenglow.loop"
 """A step that the runtime turns round; its last operand says whether there is a first turn."""
 
+LONGEST = 1024
+"""Operations of longer regions are not counted to the end."""
+
 P = TypeVar("P")
 Co = TypeVar("Co", covariant=True)
 
@@ -56,11 +59,11 @@ class Body(Generic[P]):
 
 
 class Region(Protocol[Co]):
-    """What an operation runs: a function, a subgraph, a block."""
+    """A function, a subgraph or a block that an operation runs."""
 
     @property
     def length(self) -> int | None:
-        """The number of operations; None if it is not known, or they do more than compute."""
+        """The number of operations; None above LONGEST, or if they do more than compute."""
         ...
 
     def place(self, prefix: str, operands: Sequence[str]) -> Body[Any]:

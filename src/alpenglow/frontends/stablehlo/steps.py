@@ -20,7 +20,7 @@ from alpenglow.frontends.stablehlo.module import (
     every,
     free,
 )
-from alpenglow.frontends.steps import Body, Step
+from alpenglow.frontends.steps import LONGEST, Body, Step
 
 DEEPEST_CALL = 200
 """So many functions and regions may stand in each other."""
@@ -50,9 +50,9 @@ class Inner:
 
     @property
     def length(self) -> int | None:
-        """The number of operations, or None: a loop may never end, and calls may do anything."""
+        """The number of operations; None if there are loops, custom calls, tuples or too many."""
         count, waiting = 0, [self.block]
-        while waiting:
+        while waiting and count <= LONGEST:
             for o in every(waiting.pop()):
                 count += o.name not in ("stablehlo.constant", "stablehlo.return")
                 if o.name in ("stablehlo.while", "stablehlo.custom_call"):
@@ -61,7 +61,7 @@ class Inner:
                     return None
                 if o.name in CALLS:
                     waiting.append(self.module.function(callee(o)).body)
-        return count
+        return count if count <= LONGEST else None
 
     def place(self, prefix: str, operands: Sequence[str]) -> Body[Applied]:
         return placed(self.block, prefix, operands, self.outer)

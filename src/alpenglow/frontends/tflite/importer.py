@@ -44,7 +44,7 @@ class Importer(StepImporter[Applied]):
         self._made: set[str] = set()
 
     def prefix(self, step: Step[Applied]) -> str:
-        """Return what no name begins with that there is."""
+        """Return a prefix that no name has yet."""
         prefix = f"{step.outputs[0] if step.outputs else ''}/"
         while any(n.startswith(prefix) for n in self.tensors):
             prefix += "/"

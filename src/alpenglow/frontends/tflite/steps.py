@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.frontends.steps import Body, Step
+from alpenglow.frontends.steps import LONGEST, Body, Step
 from alpenglow.frontends.tflite.model import Model, Operator, Subgraph, Tensor
 
 MOST_STEPS = 1 << 20
@@ -58,9 +58,9 @@ class Called:
 
     @property
     def length(self) -> int | None:
-        """The number of operators, or None: loops may never end, and variables may change."""
+        """The number of operators; None if there are loops, variables or too many."""
         count, waiting = 0, [self.number]
-        while waiting:
+        while waiting and count <= LONGEST:
             subgraph = self.model.subgraph(waiting.pop())
             if any(t.is_variable for t in subgraph.tensors):
                 return None
@@ -69,7 +69,7 @@ class Called:
                     return None
                 waiting += bodies(o)
             count += len(subgraph.operators)
-        return count
+        return count if count <= LONGEST else None
 
     def place(self, prefix: str, operands: Sequence[str]) -> Placed:
         return placed(self.model.subgraph(self.number), prefix, operands)

@@ -11,7 +11,7 @@ from tests.frontends.tflite.litert import written as litert
 from tests.frontends.tflite.litert.written import operator, run_steps, tensor
 
 import alpenglow as ag
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import FeedError, ModelError, UnsupportedError
 from alpenglow.frontends import control
 from alpenglow.frontends.tflite.loading import load
 from alpenglow.ir.graph import Graph
@@ -90,6 +90,29 @@ def test_a_branch_that_data_choose_gives_its_result(
 
     assert isinstance(load(model), Graph if short else StagedModel)
     np.testing.assert_array_equal(run_steps(model, [feeds])[0][0], ag.compile(model)(*feeds))
+
+
+def picking() -> bytes:
+    """Return element i of x, or 0 if c is false."""
+    w = Writer()
+    i, y = tensor("i", "i32", (1,)), tensor("y", "f32", (1,))
+    choose = w.op("IF", [0, 1, 2], [3], "IfOptions", then_subgraph_index=1, else_subgraph_index=2)
+    w.add([tensor("c", "bool", ()), x(), i, y], [0, 1, 2], [3], [choose])
+    w.add([x(), i, y], [0, 1], [2], [w.op("GATHER", [0, 1], [2], axis=0)])
+    zero = w.constant("zero", np.zeros(1, np.float32))
+    w.add([x(), i, y, zero], [0, 1], [2], [w.op("ADD", [3, 3], [2], **ACTIVATED)])
+    return w.model()
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+def test_a_branch_that_is_not_taken_ends_no_call(target: str) -> None:
+    exe = ag.compile(picking(), target)
+    v, beyond = np.array([1, 2, 3], np.float32), np.array([7], np.int32)
+
+    np.testing.assert_array_equal(exe(np.array(False), v, beyond), [0])
+    np.testing.assert_array_equal(exe(np.array(True), v, np.array([1], np.int32)), [2])
+    with pytest.raises(FeedError, match="an index on axis 0 is 7"):
+        exe(np.array(True), v, beyond)
 
 
 def test_a_condition_that_is_made_a_constant_chooses_at_import() -> None:
