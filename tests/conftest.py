@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -38,6 +39,8 @@ NEED_JAX = Path(__file__).parent / "frontends" / "stablehlo" / "jaxlib"
 PACKAGES = {"torch": NEED_TORCH, "ai_edge_litert": NEED_LITERT, "jax": NEED_JAX}
 
 collect_ignore = [str(f) for package, f in PACKAGES.items() if find_spec(package) is None]
+
+FOREIGN = re.compile(r"code for target '(x86-64-v\d)' does not run on this machine")
 
 CHECK_IS_SAID = "ALPENGLOW_CHECK" in os.environ
 
@@ -122,6 +125,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         long = names & {"models", "cross"} or ("slow" in names and "rest" not in names)
         about = "rest" in names or VALIDATED & set(item.path.parents)
         os.environ["ALPENGLOW_CHECK"] = "1" if about and not long else "0"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Skip a test that runs code for another processor than this one, or the pretended one."""
+    errors = import_module("alpenglow.base.errors")
+    try:
+        yield
+    except errors.UnsupportedError as error:
+        foreign = FOREIGN.search(str(error))
+        if foreign is None:
+            raise
+        pytest.skip(f"this machine is no {foreign[1]}")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
