@@ -124,11 +124,11 @@ TWO = graph([node("Neg", ["x"], ["a"]), node("Abs", ["x"], ["b"])], (), ["a", "b
     [
         (lambda: branching(NEGATED, None), False, "If: attribute 'else_branch' is missing"),
         (lambda: branching(None, NEGATED), True, "If: attribute 'then_branch' is missing"),
-        (lambda: branching(TWO, NEGATED), True, "If: then_branch has 0 inputs and 2 outputs"),
+        (lambda: branching(TWO, NEGATED), True, "makes 2 values of 1"),
         (
             lambda: branching(NEGATED, NEGATED, [2]),
             [True, False],
-            "If: the condition has 2 elements, expected one",
+            "'c' decides, and has 2 elements, expected one",
         ),
     ],
 )

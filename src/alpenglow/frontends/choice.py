@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.operands import Operands
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Node, Value
@@ -30,6 +31,18 @@ def is_alike(values: Sequence[Value]) -> bool:
                 for a, b in zip(v.type.shape, first.shape, strict=True))
         for v in values
     )  # fmt: skip
+
+
+def choices(s: Operands, count: int) -> list[Value]:
+    """Return the results that operand 0 chooses of the others: `count` of each branch.
+
+    Raises UnsupportedError if branches make values of different types.
+    """
+    index, *values = s.required()
+    columns = [values[i::count] for i in range(count)]
+    if not all(map(is_alike, columns)):
+        raise UnsupportedError("branches make values of different types")
+    return [chosen(s, index, column) for column in columns]
 
 
 def chosen(s: Operands, index: Value, branches: Sequence[Value]) -> Value:

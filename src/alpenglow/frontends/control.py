@@ -9,12 +9,18 @@ the condition behind it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, Protocol
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.steps import CHOOSE, LOOP, Body, P, Region, Step, copies, same
+from alpenglow.frontends.choice import choices
+from alpenglow.frontends.operands import Operands
+from alpenglow.frontends.rows import row, stacked
+from alpenglow.frontends.steps import LOOP, Body, Make, P, Region, Step, copies, same
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import Array
 
 SHORT = 64
 """Branches of no more operations than this in all are all computed."""
@@ -53,7 +59,31 @@ class While(Generic[P]):
     body: Region[P]
 
 
-Control = Call[P] | Branch[P] | While[P]
+@dataclass(frozen=True, slots=True)
+class Along:
+    """The axis of an operand or a result that a loop goes along, from its end if `reverse`."""
+
+    axis: int
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Generic[P]):
+    """The body runs `count` times: on the constants of the iteration, what is carried, and a row of
+    each operand that is scanned.  It makes what is carried anew, and rows that are stacked.
+
+    `constants` returns those of an iteration by its number.
+    """
+
+    body: Region[P]
+    count: int
+    carried: tuple[str, ...]
+    scanned: tuple[tuple[str, Along], ...]
+    stacked: tuple[Along, ...]
+    constants: Callable[[int], tuple[Array, ...]] = lambda turn: ()
+
+
+Control = Call[P] | Branch[P] | While[P] | Scan[P]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +115,9 @@ class Expanding(Protocol[P]):
         ...
 
 
-def expand(control: Control[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
+def expand(
+    control: Call[P] | Branch[P] | While[P], step: Step[P], importer: Expanding[P]
+) -> Sequence[Step[P]]:
     """Return the steps that stand for one that runs regions.
 
     Raises Needed if the branch that is taken is not known.
@@ -113,18 +145,55 @@ def turn_of(step: Step[P], names: Sequence[str]) -> Turn[P]:
     return Turn(steps, (body, after), ends, _going(after))
 
 
-def unrolled(
-    step: Step[P], loop: While[P], count: int, importer: Expanding[P]
-) -> list[Sequence[Step[P]]]:
+def unrolled(step: Step[P], loop: While[P], count: int, importer: Expanding[P]) -> list[Step[P]]:
     """Return the steps of each turn of a loop, and those that name its results."""
     prefix, carried = importer.prefix(step), step.inputs
-    each: list[Sequence[Step[P]]] = []
+    steps: list[Step[P]] = []
     for turn in range(count):
         body = loop.body.place(f"{prefix}{turn}/", carried)
         importer.enter(body)
-        each.append(body.steps)
+        steps += body.steps
         carried = body.outputs
-    return [*each, [same(step, a, b) for a, b in zip(carried, step.outputs, strict=True)]]
+    return [*steps, *(same(step, a, b) for a, b in zip(carried, step.outputs, strict=True))]
+
+
+def scanned(step: Step[P], loop: Scan[P], importer: Expanding[P]) -> list[Step[P]]:
+    """Return the steps of each turn of a scan, and those that make its results."""
+    prefix, carried = importer.prefix(step), loop.carried
+    steps: list[Step[P]] = []
+    made: list[Sequence[str]] = []
+    for turn in range(loop.count):
+        at = f"{prefix}{turn}/"
+        operands = []
+        for k, array in enumerate(loop.constants(turn)):
+            operands.append(f"{at}n{k}")
+            steps.append(_made(step, (), operands[-1], partial(_constant, array=array)))
+        operands += carried
+        for k, (name, along) in enumerate(loop.scanned):
+            operands.append(f"{at}x{k}")
+            index = loop.count - 1 - turn if along.reverse else turn
+            make = partial(row, axis=along.axis, index=index)
+            steps.append(_made(step, (name,), operands[-1], make))
+        body = loop.body.place(at, operands)
+        importer.enter(body)
+        steps += body.steps
+        carried = body.outputs[: len(carried)]
+        made.append(body.outputs[len(carried) :])
+    steps += [same(step, a, b) for a, b in zip(carried, step.outputs, strict=False) if b]
+    results = step.outputs[len(carried) :]
+    for result, along, rows in zip(results, loop.stacked, zip(*made, strict=True), strict=True):
+        if result:
+            ordered = rows[::-1] if along.reverse else rows
+            steps.append(_made(step, ordered, result, partial(stacked, axis=along.axis)))
+    return steps
+
+
+def _made(step: Step[P], operands: Sequence[str], result: str, make: Make) -> Step[P]:
+    return Step(step.kind, step.label, tuple(operands), (result,), step.payload, make=make)
+
+
+def _constant(s: Operands, array: Array) -> Value:
+    return s.g.constant(array)
 
 
 def _called(
@@ -156,11 +225,14 @@ def all_branches(
         body = region.place(f"{prefix}{i}/", control.operands)
         importer.enter(body)
         if len(body.outputs) != len(step.outputs):
-            raise ModelError(f"{step.kind}: branch {i} makes {len(body.outputs)} values")
+            raise ModelError(
+                f"{step.kind}: branch {i} makes {len(body.outputs)} values of {len(step.outputs)}"
+            )
         steps += body.steps
         results += body.outputs
     inputs = (control.chooser, *results)
-    return [*steps, replace(step, kind=CHOOSE, inputs=inputs, captured=())]
+    choose = partial(choices, count=len(step.outputs))
+    return [*steps, replace(step, inputs=inputs, captured=(), make=choose)]
 
 
 def _loop(control: While[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:

@@ -14,14 +14,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError, FeedError, ModelError, TypeRuleError
+from alpenglow.evaluate import apply
 from alpenglow.frontends import contents
 from alpenglow.frontends.presume import Needed, Undecided
 from alpenglow.frontends.reconcile import reconciled
-from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.frontends.shapes import check_size
+from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import FLOATS, Array
+from alpenglow.ops.in_range import InRange
 
 Made = TypeVar("Made")
+
+LARGEST_OPERAND = 4096
+"""No node is folded that has an operand of more elements."""
 
 
 class PartImporter(ABC):
@@ -33,6 +39,9 @@ class PartImporter(ABC):
 
     format = ""
     """The name of the format, as messages give it."""
+
+    folds = False
+    """Whether what follows from constants becomes a constant, where it is small."""
 
     def __init__(self, g: Graph, given: Known) -> None:
         self.g = g
@@ -121,9 +130,25 @@ class PartImporter(ABC):
     def find(self, name: str) -> Value:
         """Return a value by name."""
 
-    @abstractmethod
-    def _settle(self, fresh: list[Node]) -> object:
-        """Find the contents of what nodes made."""
+    def _settle(self, fresh: Sequence[Node]) -> dict[Value, Value]:
+        """Find the contents of what nodes made; return the constants that some of it has become."""
+        folded: dict[Value, Value] = {}
+        for node in fresh:
+            for v in node.results:
+                check_size(f"the result of {node.op.name}", v.type)
+            if self.folds and (arrays := _folding(node, folded)) is not None:
+                results = apply(node.op, arrays, node.regions)
+                for v, array in zip(node.results, results, strict=True):
+                    exact = np.ascontiguousarray(array).reshape(array.shape)
+                    folded[v] = self.g.constant(exact, copy=False)
+                    self.known[v] = contents.of_constant(folded[v])
+                continue
+            elements = self._shape_contents(node)
+            self.known |= dict.fromkeys(node.results, elements)
+            if self.folds and elements is not None and contents.numbers(elements):
+                exact = np.array(elements.ravel().tolist(), node.output.type.numpy)
+                folded[node.output] = self.g.constant(exact.reshape(elements.shape))
+        return folded
 
     def _shape_contents(self, node: Node) -> Array | None:
         if hasattr(node.op, "extents_of"):  # Shape and Size know their result from the type
@@ -190,3 +215,15 @@ class PartImporter(ABC):
                 f"{kind} breaks the rules of {self.format}: {type(error).__name__}: {error}",
                 node=label,
             ) from error
+
+
+def _folding(node: Node, folded: Mapping[Value, Value]) -> list[Array | None] | None:
+    """Return the operands of a node, if they are constants and few, and so is what it makes."""
+    inputs = [folded.get(v, v) if v is not None else None for v in node.inputs]
+    if any(v is not None and (v.array is None or v.type.size > LARGEST_OPERAND) for v in inputs):
+        return None
+    if not node.op.pure or isinstance(node.op, InRange):
+        return None
+    if any(v.type.symbols() or v.type.size > contents.LIMIT for v in node.results):
+        return None
+    return [None if v is None else v.array for v in inputs] if is_closed(node) else None

@@ -14,14 +14,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
-from alpenglow.frontends.choice import chosen, is_alike, only_computes
+from alpenglow.frontends.choice import only_computes
 from alpenglow.frontends.control import (
     Branch,
+    Call,
     Control,
+    Scan,
     Turn,
     While,
     all_branches,
     expand,
+    scanned,
     turn_of,
     unrolled,
 )
@@ -29,8 +32,7 @@ from alpenglow.frontends.counted import turns
 from alpenglow.frontends.operands import Operands
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
-from alpenglow.frontends.shapes import check_size
-from alpenglow.frontends.steps import CHOOSE, LOOP, SAME, Body, P, Step
+from alpenglow.frontends.steps import LOOP, SAME, Body, P, Step
 from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
 from alpenglow.ir.types import Array, TensorType
@@ -45,7 +47,9 @@ class StepImporter(PartImporter, Generic[P]):
         while waiting:
             step = waiting.popleft()
             try:
-                if any(name in self._missing for name in step.reads) or step.kind == LOOP:
+                if instead := self._instead(step):
+                    waiting.extendleft(reversed(instead))
+                elif any(name in self._missing for name in step.reads) or step.kind == LOOP:
                     self._postpone(step)
                 else:
                     waiting.extendleft(reversed(self._taken(step)))
@@ -94,6 +98,10 @@ class StepImporter(PartImporter, Generic[P]):
     def enter(self, body: Body[P]) -> None:
         """Record the declarations of the values in a body."""
 
+    def _instead(self, step: Step[P]) -> Sequence[Step[P]]:
+        """Return the steps that stand for one, even if it waits; none if it stands for itself."""
+        return ()
+
     @abstractmethod
     def _control(self, step: Step[P]) -> Control[P] | None:
         """Return how a step runs its regions; None if it runs none, or its converter does."""
@@ -118,17 +126,22 @@ class StepImporter(PartImporter, Generic[P]):
             self._rename(step)
             return ()
         try:
-            control = None if step.kind == CHOOSE else self._control(step)
-            if isinstance(control, While) and self._unrolled(step, control):
+            control = None if step.make else self._control(step)
+            if isinstance(control, While | Scan) and self._unrolled(step, control):
                 return ()
-            if control is not None:
+            if isinstance(control, Scan):
+                self._postpone(step)
+            elif control is not None:
                 return self._expanded(step, control)
         except AlpenglowError as error:
             raise error.located(node=step.label) from None
-        self._step(step)
+        if control is None:
+            self._step(step)
         return ()
 
-    def _expanded(self, step: Step[P], control: Control[P]) -> Sequence[Step[P]]:
+    def _expanded(
+        self, step: Step[P], control: Call[P] | Branch[P] | While[P]
+    ) -> Sequence[Step[P]]:
         try:
             return expand(control, step, self)
         except Needed:
@@ -150,34 +163,22 @@ class StepImporter(PartImporter, Generic[P]):
 
         return self.attempt(imported)
 
-    def _unrolled(self, step: Step[P], loop: While[P]) -> bool:
+    def _unrolled(self, step: Step[P], loop: While[P] | Scan[P]) -> bool:
         """Import a loop that turns a few times turn by turn; False if it is left as it is.
 
-        A loop that would have to be cut in its first turn is better left whole.
+        A loop that would have to be cut in a turn is better left whole.
         """
+        if isinstance(loop, Scan):
+            return self.attempt(lambda: self.run(scanned(step, loop, self)))
         count = turns(step, loop, self)
-        if count is None:
-            return False
-        first, *others = unrolled(step, loop, count, self)
-        if not self.attempt(lambda: self.run(first)):
-            return False
-        for steps in others:
-            self.run(steps)
-        return True
+        return count is not None and self.attempt(
+            lambda: self.run(unrolled(step, loop, count, self))
+        )
 
     def _rename(self, step: Step[P]) -> None:
         """Let values go by other names."""
         for name, result in zip(step.inputs, step.outputs, strict=True):
             self.values[result] = self.find(name)
-
-    def _chosen(self, step: Step[P]) -> Sequence[Value]:
-        """Return the results of branches, which are all computed, that a step chooses."""
-        site = Operands(self.g, step.kind, step.label, step.inputs, step.outputs, self)
-        (index, *values), count = site.required(), len(step.outputs)
-        columns = [values[i::count] for i in range(count)]
-        if not all(map(is_alike, columns)):
-            raise UnsupportedError("branches make values of different types")
-        return [chosen(site, index, column) for column in columns]
 
     def _found(self, name: str) -> Value:
         elements = self.given.elements.get(name)
@@ -192,8 +193,10 @@ class StepImporter(PartImporter, Generic[P]):
 
     def _step(self, step: Step[P]) -> None:
         results, fresh = self._tried(lambda: self._imported(step))
-        for name, v in zip(step.outputs, results, strict=True):
+        for name, v in zip(step.outputs, results, strict=False):
             presume_extents(v.type.shape)
+            if not name:
+                continue
             if v.producer in fresh and not v.name:
                 v.name = name
             self.values[name] = v
@@ -203,25 +206,21 @@ class StepImporter(PartImporter, Generic[P]):
 
         def convert() -> tuple[Sequence[Value], set[Node]]:
             before = len(self.g.nodes)
-            made = self._chosen(step) if step.kind == CHOOSE else self._convert(step)
+            made = self._convert(step) if step.make is None else step.make(self._operands(step))
             results = [made] if isinstance(made, Value) else list(made)[: len(step.outputs)]
             results = [self._check(step, i, v) for i, v in enumerate(results)]
             fresh = self._since(before)
-            self._settle(fresh)
-            return results, set(fresh)
+            folded = self._settle(fresh)
+            return [folded.get(v, v) for v in results], set(fresh)
 
         return self._converted(convert, step.kind, step.label, step.reads)
 
+    def _operands(self, step: Step[P]) -> Operands:
+        return Operands(self.g, step.kind, step.label, step.inputs, step.outputs, self)
+
     def _postpone(self, step: Step[P]) -> None:
         self.later.append(step)
-        self._missing.update(step.outputs)
-
-    def _settle(self, fresh: Sequence[Node]) -> None:
-        for node in fresh:
-            for v in node.results:
-                check_size(f"the result of {node.op.name}", v.type)
-            elements = self._shape_contents(node)
-            self.known |= dict.fromkeys(node.results, elements)
+        self._missing.update(filter(None, step.outputs))
 
 
 Imports = TypeVar("Imports", bound=StepImporter[Any])

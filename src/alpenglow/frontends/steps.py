@@ -6,23 +6,24 @@ get a prefix, its inputs go by the names of the operands, and its outputs by nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.operands import Operands
+from alpenglow.ir.graph import Value
 
 SAME = "alpenglow.same"
 """A step whose results are its operands."""
-
-CHOOSE = "alpenglow.choose"
-"""A step that chooses, by its first operand, between the results of branches."""
 
 LOOP = "alpenglow.loop"
 """A step that the runtime turns round; its last operand says whether there is a first turn."""
 
 LONGEST = 1024
 """Operations of longer regions are not counted to the end."""
+
+Make = Callable[[Operands], Value | Sequence[Value]]
 
 P = TypeVar("P")
 Co = TypeVar("Co", covariant=True)
@@ -34,6 +35,7 @@ class Step(Generic[P]):
 
     `kind` is its operator, `label` what messages call it, `payload` what only the format reads.
     `captured` are what its regions read besides; `regions` are the condition and the body of LOOP.
+    `make` makes the results of a step that is of no format.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Step(Generic[P]):
     payload: P
     captured: tuple[str, ...] = ()
     regions: tuple[Region[P], ...] = ()
+    make: Make | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -77,10 +80,10 @@ def same(step: Step[P], name: str, result: str) -> Step[P]:
 
 
 def copies(step: Step[P], body: Body[P], names: Sequence[str]) -> list[Step[P]]:
-    """Return the steps that call the outputs of a body by names."""
+    """Return the steps that call the outputs of a body by names, "" for one that nobody reads."""
     if len(body.outputs) != len(names):
         raise ModelError(
-            f"{step.kind} has {len(names)} results, and its body {len(body.outputs)}",
+            f"{step.kind}: its body makes {len(body.outputs)} values of {len(names)}",
             node=step.label,
         )
-    return [same(step, o, n) for o, n in zip(body.outputs, names, strict=True)]
+    return [same(step, o, n) for o, n in zip(body.outputs, names, strict=True) if n]

@@ -137,7 +137,7 @@ def test_a_domain_without_opset_is_named() -> None:
 @pytest.mark.parametrize(
     ("op", "says"),
     [
-        ("If", r"If: the condition is f32\[2,3\], expected a bool"),
+        ("If", r"'x' decides, and is f32\[2,3\], expected bool"),
         ("Loop", "Loop: input 1 is missing"),
         ("Scan", "Scan: 2 operands, 1 of them scanned, do not fit a body of 1 inputs"),
     ],

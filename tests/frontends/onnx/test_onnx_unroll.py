@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError
-from alpenglow.frontends.onnx import unroll
+from alpenglow.frontends.onnx import control
 from alpenglow.runtime.staged import StagedExecutable
 from staged_cases import (
     BOOL,
@@ -33,10 +33,10 @@ F32 = TensorProto.FLOAT
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def strictly(made: onnx.ModelProto, feeds: Feeds, most: int = unroll.MOST_NODES) -> Feeds:
+def strictly(made: onnx.ModelProto, feeds: Feeds, most: int = control.MOST_NODES) -> Feeds:
     """Run a model as it is written, operation by operation; unroll loops to so many nodes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unroll, "MOST_NODES", most)
+        patch.setattr(control, "MOST_NODES", most)
         exe = ag.compile(made, options=ag.Options(numerics="strict"))
         found = exe.run(feeds)
     assert isinstance(exe, StagedExecutable) == (most == 0)

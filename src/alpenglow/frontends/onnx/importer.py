@@ -11,45 +11,41 @@ it, and what can be imported is the next part.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import counted, shown
-from alpenglow.evaluate import apply
-from alpenglow.frontends import contents
+from alpenglow.frontends.control import Control
 from alpenglow.frontends.onnx import converters
-from alpenglow.frontends.onnx.attributes import (
-    Attributes,
-    check_form,
-    check_size,
-)
+from alpenglow.frontends.onnx.attributes import Attributes, check_form
+from alpenglow.frontends.onnx.control import LOOPS, Knowledge, branches, turning
 from alpenglow.frontends.onnx.function_body import domain_of
-from alpenglow.frontends.onnx.functions import OPSET, opset_of
+from alpenglow.frontends.onnx.functions import opset_of
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
 from alpenglow.frontends.onnx.ranked import DECODING, Ranked
-from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, label, reads, varied
-from alpenglow.frontends.onnx.table import Made, Needed, Site
-from alpenglow.frontends.onnx.unroll import Operands, unrolled
-from alpenglow.frontends.parts import PartImporter
-from alpenglow.frontends.presume import Undecided, presume_extents
-from alpenglow.ir.graph import Graph, Node, Value, is_closed
+from alpenglow.frontends.onnx.steps import NodeStep, Placed, renaming, step_of
+from alpenglow.frontends.onnx.subgraphs import graphs_of, label, varied
+from alpenglow.frontends.onnx.table import Made, Site
+from alpenglow.frontends.stepped import StepImporter
+from alpenglow.frontends.steps import SAME, Body
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import Known
-from alpenglow.ir.types import Array
-from alpenglow.ops.in_range import InRange
+from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.movement import Reshape
 
-LOOPS = ("Loop", "Scan")
 
+class Importer(StepImporter[onnx.NodeProto]):
+    """The state of the import of one part; `later` are the steps that are left for another.
 
-class Importer(PartImporter):
-    """The state of the import of one part; `later` are the nodes that are left for another."""
+    `stated` are the constants of graphs that stand where they are run.
+    """
 
     format = "ONNX"
+    folds = True
 
     def __init__(
         self,
@@ -64,94 +60,64 @@ class Importer(PartImporter):
         self.opsets = opsets
         self.folder = folder
         self.constants = constants
+        self.stated: dict[str, Array] = {}
         self.ranked = ranked
-        self.later: list[onnx.NodeProto] = []
         self._variables: set[str] = set()  # what is differentiated by
         self._kept: set[Node] = set()  # what must not be folded for that
+        self._tied: dict[int, Value] = {}  # constants by the identity of their arrays
 
-    def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
-        """Import what can be imported of `nodes`, which stand in topological order."""
-        waiting = deque(nodes)
-        self._variables.update(name for node in nodes for name in varied(node))
-        while waiting:
-            node = waiting.popleft()
-            try:
-                if on_ranks := self._on_ranks(node):
-                    waiting.extendleft(reversed(on_ranks))
-                elif any(name in self._missing for name in reads(node)):
-                    self._postpone(node)
-                elif node.op_type == "If" and domain_of(node) == "":
-                    chosen = self._chosen(node)
-                    self._variables.update(name for inner in chosen for name in varied(inner))
-                    waiting.extendleft(reversed(chosen))
-                elif self._unrolled(node):
-                    pass
-                elif self.by_host(node):
-                    self._postpone(node)
-                else:
-                    self._node(node)
-            except Undecided:
-                self._postpone(node)
-            except Needed as needed:
-                self._missed(needed)
-                self._postpone(node)
+    def run(self, steps: Iterable[NodeStep]) -> None:
+        """Import what can be imported of steps, which stand in topological order."""
+        steps = tuple(steps)
+        self._variables.update(name for step in steps for name in varied(step.payload))
+        super().run(steps)
 
-    def _unrolled(self, node: onnx.NodeProto) -> bool:
-        """Import a loop that turns a few times as the nodes of its turns; False where it is none.
+    def prefix(self, step: NodeStep) -> str:
+        return f"{next(filter(None, step.outputs), step.payload.name)}/"
 
-        A loop that would have to be cut in its first turn is better left whole; one that cannot be
-        imported so may yet run, where extents happen to fit.
-        """
-        if node.op_type not in LOOPS or domain_of(node) != "":
-            return False
-        opset = opset_of(node, self.opsets)
-        assert opset is not None, "checked before"
+    def apart(self, body: Body[onnx.NodeProto]) -> Importer:
+        return Importer("apart", self.opsets, self.folder, {}, Known({}), Ranked((), {}))
+
+    def enter(self, body: Body[onnx.NodeProto]) -> None:
+        assert isinstance(body, Placed), "a graph was placed"
+        self.stated |= body.constants
+        self._variables.update(name for step in body.steps for name in varied(step.payload))
+
+    def _control(self, step: NodeStep) -> Control[onnx.NodeProto] | None:
+        node = step.payload
+        if domain_of(node) != "":
+            return None
+        if node.op_type == "If":
+            return branches(step, self.folder)
+        if node.op_type not in LOOPS or any(name in self.given.others for name in step.reads):
+            return None
         self._check_form(node)
-        if any(name in self.given.others for name in reads(node)):
-            return False
-        known = Operands(self._all_elements, lambda name: self.find(name).type)
-        turns = unrolled(node, opset, known, (OPSET,))
-        if turns is None:
-            return False
-        later, missing = len(self.later), set(self._missing)
-        needs, beside, values = dict(self.needs), dict(self.beside), dict(self.values)
-        first, *others = turns.turns
-        try:
-            self.run([*turns.before, *first])
-            if len(self.later) == later:
-                for nodes in (*others, turns.after):
-                    self.run(nodes)
-                return True
-        except AlpenglowError:
-            pass  # the loop will complain of it
-        del self.later[later:]
-        self._missing, self.needs, self.beside = missing, needs, beside
-        self.values = values | self.g.inputs  # those that a turn was the first to read stay
-        return False
+        known = Knowledge(self._number, self._type_of)
+        return turning(step, self._opset(node), known, self.folder)
 
-    def _all_elements(self, name: str) -> Array | None:
-        """Return the elements of a value, as far as they are known."""
+    def _number(self, name: str) -> int | None:
+        """Return the integer that a value is, if it is known."""
         v = self.find(name)
-        return self.contents(v) if v.array is None else v.array
+        elements = self.contents(v) if v.array is None else v.array
+        if elements is None or elements.size != 1:
+            return None
+        (value,) = elements.reshape(-1).tolist()
+        return int(value) if isinstance(value, int) else None
 
-    def _postpone(self, node: onnx.NodeProto) -> None:
-        self.later.append(node)
-        self._missing.update(o for o in node.output if o)
+    def _type_of(self, name: str) -> TensorType:
+        return self.find(name).type
 
-    def find(self, name: str) -> Value:
-        """Return a value by name: one that was made, an input, or a constant."""
-        if name in self.values:
-            return self.values[name]
-        if name in self.constants:
-            v = self._variable(name, self.g.constant(self.constants[name], name, copy=False))
-        elif name in self.given.types:
-            v = self._given(name)
-        elif name in self.given.others:
+    # ── names ──
+
+    def _stated(self, name: str) -> Value:
+        array = self.constants[name] if name in self.constants else self.stated.get(name)
+        if array is not None:
+            if id(array) not in self._tied:
+                self._tied[id(array)] = self.g.constant(array, name, copy=False)
+            return self._variable(name, self._tied[id(array)])
+        if name in self.given.others:
             raise ModelError(f"'{name}' is no tensor of numbers, as this operator expects")
-        else:
-            raise ModelError(f"input '{name}' is an output that its operator does not have")
-        self.values[name] = v
-        return v
+        raise ModelError(f"input '{name}' is an output that its operator does not have")
 
     def _variable(self, name: str, v: Value) -> Value:
         """Return v, but no constant if something is differentiated by it: it must not be folded."""
@@ -162,35 +128,30 @@ class Importer(PartImporter):
         self.known[node.output] = None
         return node.output
 
-    def _given(self, name: str) -> Value:
-        t = self.given.types[name]
-        elements = self.given.elements.get(name)
-        if elements is not None and elements.dtype != object:
-            return self.g.constant(elements, name)
-        v = self.g.input(name, t)
-        if elements is not None:
-            self.known[v] = elements
-        return v
-
     # ── what no graph holds ──
 
-    def _on_ranks(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    def _instead(self, step: NodeStep) -> Sequence[NodeStep]:
         """Return what does the work of a node on strings that it only moves, in its stead."""
+        if step.make is not None:
+            return ()
+        if step.kind == SAME:
+            return [renaming(step)]
 
         def is_number(name: str) -> bool:
-            return any(name in known for known in (self.values, self.constants, self.given.types))
+            known = (self.values, self.constants, self.stated, self.given.types)
+            return any(name in names for names in known)
 
+        node = step.payload
         nodes = self.ranked.on_ranks(node, opset_of(node, self.opsets), is_number)
         if nodes:
             self.hold_back(self.ranked.encoded)
-        return nodes
+        return [step_of(n) for n in nodes]
 
     def by_host(self, node: onnx.NodeProto) -> bool:
         """Whether a node cannot be in a graph: loops, and what works on other than numbers."""
         if node.domain == DECODING:
             return True
-        domain, opset = domain_of(node), opset_of(node, self.opsets)
-        assert opset is not None, "checked before"
+        domain, opset = domain_of(node), self._opset(node)
         if node.op_type in LOOPS and not domain:
             return True
         if find_hosted(domain, node.op_type, opset) is None:
@@ -201,104 +162,48 @@ class Importer(PartImporter):
             return True
         return makes_host_value(domain, host_site(node, opset, self.folder))
 
-    def _chosen(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """Return the nodes of the branch that an If takes; raise Needed if that is not known."""
-        if len(node.input) != 1 or not node.input[0]:
-            raise ModelError("If: expected one input, the condition", node=label(node))
-        condition = self.find(node.input[0])
-        if condition.type.dtype != "bool":
-            message = f"If: the condition is {condition.type}, expected a bool"
-            raise ModelError(message, node=label(node))
-        elements = self.contents(condition) if condition.array is None else condition.array
-        if elements is None:
-            raise Needed(node.input[0])
-        if elements.size != 1:
-            message = f"If: the condition has {elements.size} elements, expected one"
-            raise ModelError(message, node=label(node))
-        name = "then_branch" if int(elements.reshape(-1)[0]) else "else_branch"
-        graphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
-        if name not in graphs:
-            raise ModelError(f"If: attribute '{name}' is missing", node=label(node))
-        if graphs[name].input or len(graphs[name].output) != len(node.output):
-            raise ModelError(
-                f"If: {name} has {len(graphs[name].input)} inputs and "
-                f"{len(graphs[name].output)} outputs, expected none and {len(node.output)}",
-                node=label(node),
-            )
-        return branch(node, graphs[name], (OPSET,))
-
     # ── nodes of graphs ──
 
-    def _node(self, node: onnx.NodeProto) -> None:
-        self._check_form(node)
-        outputs, fresh, folded = self._tried(lambda: self._imported(node))
-        results = [outputs] if isinstance(outputs, Value) else list(outputs)
-        for name, v in zip(node.output, results, strict=False):
-            v = folded.get(v, v)
-            presume_extents(v.type.shape)
-            if v.producer in fresh and not v.name:
-                v.name = name
-            self.values[name] = self._variable(name, v)
-        self.values.pop("", None)
+    def _step(self, step: NodeStep) -> None:
+        if step.make is None:
+            if self.by_host(step.payload):
+                self._postpone(step)
+                return
+            self._check_form(step.payload)
+        super()._step(step)
+        for name in step.outputs:
+            if name in self._variables:
+                self.values[name] = self._variable(name, self.values[name])
 
-    def _imported(self, node: onnx.NodeProto) -> tuple[Made, list[Node], dict[Value, Value]]:
-        """Return what a node makes, the nodes of the graph for it, and what became constant."""
+    def _check(self, step: NodeStep, i: int, v: Value) -> Value:
+        return v
 
-        def convert() -> tuple[Made, list[Node], dict[Value, Value]]:
-            before = len(self.g.nodes)
-            outputs = self._convert(node)
-            fresh = [n for n in self._since(before) if n not in self._kept]
-            return outputs, fresh, self._settle(fresh)
-
-        return self._converted(convert, node.op_type, label(node), node.input)
+    def _settle(self, fresh: Sequence[Node]) -> dict[Value, Value]:
+        return super()._settle([n for n in fresh if n not in self._kept])
 
     def _check_form(self, node: onnx.NodeProto) -> None:
-        opset = opset_of(node, self.opsets)
-        assert opset is not None, "checked before"
         try:
-            check_form(node, domain_of(node), opset)
+            check_form(node, domain_of(node), self._opset(node))
         except AlpenglowError as error:
             raise error.located(node=label(node)) from None
 
-    def _convert(self, node: onnx.NodeProto) -> Made:
-        domain, opset = domain_of(node), opset_of(node, self.opsets)
-        convert = None if opset is None else converters.find(domain, node.op_type, opset)
-        assert opset is not None and convert is not None, "checked before"
-        name = label(node).removeprefix(f"{node.op_type} '").removesuffix("'")
+    def _convert(self, step: NodeStep) -> Made:
+        node = step.payload
+        domain, opset = domain_of(node), self._opset(node)
+        convert = converters.find(domain, node.op_type, opset)
+        assert convert is not None, "checked before"
+        name = step.label.removeprefix(f"{node.op_type} '").removesuffix("'")
         return convert(
             Site(
-                self.g, node.op_type, f"{node.op_type} '{shown(name)}'", opset, node.input,
-                node.output, Attributes(node, self.folder), self,
+                self.g, node.op_type, f"{node.op_type} '{shown(name)}'", opset, step.inputs,
+                step.outputs, Attributes(node, self.folder), self,
             )
         )  # fmt: skip
 
-    def _settle(self, fresh: list[Node]) -> dict[Value, Value]:
-        """Find the contents of what `fresh` nodes made; return constants for those all numbers."""
-        folded: dict[Value, Value] = {}
-        for node in fresh:
-            for v in node.results:
-                check_size(f"the result of {node.op.name}", v.type)
-            inputs = [folded.get(v, v) if v is not None else None for v in node.inputs]
-            computed = node.op.pure and not isinstance(node.op, InRange)
-            if not any(v is None or v.array is None for v in inputs) and computed:
-                small = all(
-                    not v.type.symbols() and v.type.size <= contents.LIMIT for v in node.results
-                )
-                cheap = all(v is None or v.type.size <= 4096 for v in inputs)
-                if small and cheap and is_closed(node):
-                    arrays = [None if v is None else v.array for v in inputs]
-                    results = apply(node.op, arrays, node.regions)
-                    for v, array in zip(node.results, results, strict=True):
-                        exact = np.ascontiguousarray(array).reshape(array.shape)
-                        folded[v] = self.g.constant(exact, copy=False)
-                        self.known[v] = contents.of_constant(folded[v])
-                    continue
-            elements = self._shape_contents(node)
-            self.known |= dict.fromkeys(node.results, elements)
-            if elements is not None and contents.numbers(elements):
-                exact = np.array(elements.ravel().tolist(), node.output.type.numpy)
-                folded[node.output] = self.g.constant(exact.reshape(elements.shape))
-        return folded
+    def _opset(self, node: onnx.NodeProto) -> int:
+        opset = opset_of(node, self.opsets)
+        assert opset is not None, "checked before"
+        return opset
 
 
 def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite:

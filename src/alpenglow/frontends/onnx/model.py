@@ -14,7 +14,6 @@ import onnx
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.frontends.onnx.about import metadata
 from alpenglow.frontends.onnx.attributes import (
-    attribute_value,
     check_form,
     kind_of,
     stated_constant,
@@ -23,6 +22,7 @@ from alpenglow.frontends.onnx.attributes import (
 )
 from alpenglow.frontends.onnx.carried import settled
 from alpenglow.frontends.onnx.class_names import numbered
+from alpenglow.frontends.onnx.control import LOOPS, scanning
 from alpenglow.frontends.onnx.declared import (
     constant_inputs,
     declared,
@@ -37,7 +37,6 @@ from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import opset_of
 from alpenglow.frontends.onnx.hosted import find_hosted
 from alpenglow.frontends.onnx.importer import (
-    LOOPS,
     Importer,
     check_supported,
     host_site,
@@ -51,11 +50,11 @@ from alpenglow.frontends.onnx.ranked import (
     without_unread,
 )
 from alpenglow.frontends.onnx.reader import read
+from alpenglow.frontends.onnx.steps import NodeStep, graph_of, step_of
 from alpenglow.frontends.onnx.subgraphs import (
     captured,
     label,
     ordered,
-    reads,
     with_own_outputs,
 )
 from alpenglow.frontends.presume import presuming
@@ -69,7 +68,7 @@ from alpenglow.ir.types import Array, TensorType
 LOG = logging.getLogger(__name__)
 
 Model = str | Path | bytes | onnx.ModelProto
-Nodes = tuple[onnx.NodeProto, ...]
+Steps = tuple[NodeStep, ...]
 
 
 def load(
@@ -163,8 +162,8 @@ class OnnxModel(StagedModel):
                 values[tensor.name] = self._numbers[tensor.name] = array
         self.constants: dict[str, Any] = values
         nodes = [n for node in ordered(source, frozenset(inputs)) for n in settled(node)]
-        self._nodes = tuple(
-            n for node in nodes if not self._states(node) for n in numbered(node)
+        self._steps = tuple(
+            step_of(n) for node in nodes if not self._states(node) for n in numbered(node)
         )
         self._ranks: Ranks = {}
         self._encode()
@@ -182,7 +181,8 @@ class OnnxModel(StagedModel):
     def _encode(self) -> None:
         """Give ranks to constant strings that nodes move."""
         strings = {n: a for n, a in self.constants.items() if n not in self._numbers}
-        self._ranks, dictionary, ranks = encoded_constants(strings, self._nodes, self._opsets)
+        nodes = [step.payload for step in self._steps]
+        self._ranks, dictionary, ranks = encoded_constants(strings, nodes, self._opsets)
         self.constants = {**self.constants, **dictionary, **ranks}
         self._numbers |= ranks
         self._strings = frozenset(self.constants.keys() - self._numbers.keys())
@@ -217,7 +217,7 @@ class OnnxModel(StagedModel):
 
         They are inputs no more, unless the extents of the others do not follow without them.
         """
-        read = {n for node in self._nodes for n in reads(node)}
+        read = {n for step in self._steps for n in step.reads}
         gone = [n for n in self.inputs if n in read and n not in g.inputs]
         if untold({n: t.shape for n, t in types.items() if n not in gone}):
             return ()
@@ -228,10 +228,10 @@ class OnnxModel(StagedModel):
         self.inputs = {n: t for n, t in self.inputs.items() if n not in names}
         self.kinds = {n: kind for n, kind in self.kinds.items() if n not in names}
 
-    def begin(self) -> Nodes:
-        return self._nodes
+    def begin(self) -> Steps:
+        return self._steps
 
-    def part(self, rest: Nodes, known: Known) -> Part:
+    def part(self, rest: Steps, known: Known) -> Part:
         """Import as much of `rest` as what is known decides."""
         known = Known(known.types, known.others | self._strings, known.elements)
         ranked = Ranked(known.others, self._ranks)
@@ -241,27 +241,29 @@ class OnnxModel(StagedModel):
         importer.hold_back(n for n in self.inputs if n not in here)
         importer.run(rest)
         importer.later = without_unread(importer.later, self.outputs)
-        pending = {o for node in importer.later for o in node.output if o}
+        for name in {n for step in importer.later for n in step.reads} & importer.stated.keys():
+            importer.find(name)
+        pending = {o for step in importer.later for o in step.outputs if o}
         applied: set[str] = set()  # what actions make that come before
         encoding = ranked.encoding()
         actions: list[Action] = [] if encoding is None else [encoding]
-        later: list[onnx.NodeProto] = []
-        for node in importer.later:
+        later: list[NodeStep] = []
+        for step in importer.later:
             ready = all(
                 n in applied or ((n in importer.values or n in here) and n not in pending)
-                for n in reads(node)
+                for n in step.reads
             )
-            if ready and applied.intersection(reads(node)):
-                ready = node.op_type not in LOOPS  # types of operands may yet unroll a loop
-            if ready and importer.by_host(node):
-                action = self._action(node)
+            if ready and applied.intersection(step.reads):
+                ready = step.kind not in LOOPS  # types of operands may yet unroll a loop
+            if ready and importer.by_host(step.payload):
+                action = self._action(step.payload)
                 actions.append(action)
                 if isinstance(action, Apply):
                     applied.update(action.outputs)
             else:
-                later.append(node)
+                later.append(step)
         g = importer.g
-        wanted = dict.fromkeys(n for node in importer.later for n in reads(node))
+        wanted = dict.fromkeys(n for step in importer.later for n in step.reads)
         wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self.outputs])
         for name in wanted:
             if name in importer.values and name not in g.inputs and name not in self.constants:
@@ -295,7 +297,7 @@ class OnnxModel(StagedModel):
         return Apply(label(node), op, tuple(node.input), tuple(node.output))
 
     def _loop(self, node: onnx.NodeProto) -> Loop:
-        body = self._body(node, "body")
+        body = graph_of(node, "body")
         trips, condition, *carried = [*node.input, "", ""][: max(len(node.input), 2)]
         if len(body.input) != len(carried) + 2 or len(body.output) != len(node.output) + 1:
             raise ModelError(
@@ -320,53 +322,16 @@ class OnnxModel(StagedModel):
         )
 
     def _scan(self, node: onnx.NodeProto, opset: int) -> Scan:
-        body = self._body(node, "body")
-        settings = {a.name: attribute_value(a, None) for a in node.attribute if a.name != "body"}
-        scanned = settings.get("num_scan_inputs", 0)
-        batched = opset < 9
-        inputs = list(node.input)
-        lengths = inputs.pop(0) if batched else ""
-        if not 0 < scanned <= len(inputs) or len(body.input) != len(inputs):
-            raise ModelError(
-                f"Scan: {len(inputs)} operands, {scanned} of them scanned, do not fit a body of "
-                f"{len(body.input)} inputs"
-            )
-        if not all(inputs):
-            raise ModelError("Scan: an operand is left out")
-        states = len(inputs) - scanned
-        results = len(node.output) - states
-        if results < 0 or len(body.output) != len(node.output):
-            raise ModelError(
-                f"Scan: the body has {len(body.output)} outputs for {len(node.output)}"
-            )
-        zeros = (0,) * (scanned + results)
-        if batched:
-            axes, reverse = zeros, (*settings.get("directions", zeros[:scanned]), *zeros[scanned:])
-        else:
-            axes = (
-                *settings.get("scan_input_axes", zeros[:scanned]),
-                *settings.get("scan_output_axes", zeros[scanned:]),
-            )
-            reverse = (
-                *settings.get("scan_input_directions", zeros[:scanned]),
-                *settings.get("scan_output_directions", zeros[scanned:]),
-            )
-        if len(axes) != len(zeros) or len(reverse) != len(zeros):
-            raise ModelError(f"Scan: axes {axes} or directions {reverse} are not {len(zeros)}")
+        body = graph_of(node, "body")
+        form = scanning(node, body, batched=opset < 9)
         outer = tuple(captured(body))
         model = self._inner(node, body, outer)
         read = tuple(n for n in outer if n in model.inputs)
         return Scan(
-            label(node), model, tuple(inputs[:states]), tuple(inputs[states:]), read,
-            tuple(node.output), axes, tuple(map(bool, reverse)), batched, lengths,
+            label(node), model, form.inputs[: form.states], form.inputs[form.states :], read,
+            tuple(node.output), tuple(a.axis for a in form.along),
+            tuple(a.reverse for a in form.along), form.batched, form.lengths,
         )  # fmt: skip
-
-    def _body(self, node: onnx.NodeProto, name: str) -> onnx.GraphProto:
-        for a in node.attribute:
-            if a.name == name and a.type == onnx.AttributeProto.GRAPH:
-                body: onnx.GraphProto = a.g
-                return body
-        raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
 
     def _inner(
         self, node: onnx.NodeProto, body: onnx.GraphProto, outer: Sequence[str]

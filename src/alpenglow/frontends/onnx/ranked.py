@@ -18,7 +18,8 @@ from onnx import helper
 from alpenglow.base.errors import FeedError, ModelError
 from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import opset_of
-from alpenglow.frontends.onnx.subgraphs import graphs_of, label, reads
+from alpenglow.frontends.onnx.steps import NodeStep
+from alpenglow.frontends.onnx.subgraphs import graphs_of, label
 from alpenglow.ir.staged import RANKS, Apply
 from alpenglow.ir.types import Array
 from alpenglow.ops.dictionary import DecodeStrings, Dictionary, EncodeStrings
@@ -158,10 +159,10 @@ def decoded(node: onnx.NodeProto) -> Apply | None:
     return Apply(label(node), DecodeStrings(), tuple(node.input), tuple(node.output))
 
 
-def without_unread(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
-    """Return nodes without those that make strings for nobody."""
-    read = {name for node in nodes for name in reads(node)}.union(outputs)
-    return [n for n in nodes if n.domain != DECODING or n.output[0] in read]
+def without_unread(steps: Sequence[NodeStep], outputs: Iterable[str]) -> list[NodeStep]:
+    """Return steps without those that make strings for nobody."""
+    read = {name for step in steps for name in step.reads}.union(outputs)
+    return [s for s in steps if s.payload.domain != DECODING or s.outputs[0] in read]
 
 
 def check_alike(

@@ -143,29 +143,6 @@ def _renamed(name: bytes, names: Mapping[str, str]) -> bytes:
     return names.get(name.decode(), name.decode()).encode()
 
 
-def branch(
-    node: onnx.NodeProto, g: onnx.GraphProto, opset_keys: Iterable[str]
-) -> list[onnx.NodeProto]:
-    """Return the nodes of a branch of an If as they stand in the graph around it.
-
-    Names of the branch are made its own by a prefix; its outputs are the node's.
-    """
-    prefix = f"{node.output[0] or node.name}/{g.name}/"
-    names = {n: prefix + n for n in defined(g)}
-    nodes: list[onnx.NodeProto] = []
-    for t in g.initializer:
-        constant = onnx.helper.make_node("Constant", [], [names[t.name]], value=t)
-        nodes.append(as_outside(constant, node, opset_keys))
-    for inner in g.node:
-        nodes.append(renamed(inner, names))
-    for out, name in zip(g.output, node.output, strict=True):
-        if name:
-            source = names.get(out.name, out.name)
-            copied = onnx.helper.make_node("Identity", [source], [name])
-            nodes.append(as_outside(copied, node, opset_keys))
-    return nodes
-
-
 def as_outside(
     part: onnx.NodeProto, node: onnx.NodeProto, opset_keys: Iterable[str]
 ) -> onnx.NodeProto:

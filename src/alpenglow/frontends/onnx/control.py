@@ -1,0 +1,172 @@
+"""How nodes of ONNX run the graphs among their attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.control import Along, Branch, Scan
+from alpenglow.frontends.onnx.steps import Inner, NodeStep, graph_of
+from alpenglow.frontends.onnx.subgraphs import graphs_of
+from alpenglow.ir.types import Array, TensorType
+
+MOST_NODES = 128
+"""Loops of no more nodes, in all of their turns, are imported turn by turn."""
+
+LOOPS = ("Loop", "Scan")
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What an import knows: the number that a value is (None: not known), the type of a value."""
+
+    number: Callable[[str], int | None]
+    type_of: Callable[[str], TensorType]
+
+
+@dataclass(frozen=True, slots=True)
+class Scanning:
+    """How a Scan goes along its operands, of which it carries the first.
+
+    Along what is scanned, and then what is stacked.  `lengths` is the operand that says how long
+    each of a batch is, "" if none does.
+    """
+
+    inputs: tuple[str, ...]
+    states: int
+    along: tuple[Along, ...]
+    batched: bool
+    lengths: str
+
+
+def branches(step: NodeStep, folder: Path | None) -> Branch[onnx.NodeProto]:
+    """Return the branches of an If."""
+    if len(step.inputs) != 1 or not step.inputs[0]:
+        raise ModelError("If: expected one input, the condition")
+    names = ("then_branch", "else_branch")
+    return Branch(step.inputs[0], tuple(Inner(step.payload, n, folder) for n in names))
+
+
+def turning(
+    step: NodeStep, opset: int, known: Knowledge, folder: Path | None
+) -> Scan[onnx.NodeProto] | None:
+    """Return what a Loop or a Scan comes to if it is known to turn a few times, else None."""
+    node = step.payload
+    body = graph_of(node, "body")
+    strings = any(t.data_type == TensorProto.STRING for t in body.initializer)
+    if strings or body.sparse_initializer or not step.outputs or not all(step.inputs[2:]):
+        return None
+    most = MOST_NODES // max(_size(body), 1)
+    loop = _loop(step, body, known, folder) if step.kind == "Loop" else None
+    if step.kind == "Scan" and opset >= 9:
+        loop = _scan(node, body, known, folder)
+    return loop if loop is not None and 0 < loop.count <= most else None
+
+
+def _loop(
+    step: NodeStep, body: onnx.GraphProto, known: Knowledge, folder: Path | None
+) -> Scan[onnx.NodeProto] | None:
+    trips, condition, *carried = [*step.inputs, "", ""][: max(len(step.inputs), 2)]
+    states = len(carried)
+    fits = len(body.input) == states + 2 and len(body.output) == len(step.outputs) + 1
+    if not fits or not trips or not _never_ends(body):
+        return None
+    count = known.number(trips)
+    if count is None or (condition and not known.number(condition)):
+        return None
+    number, going = map(_shape, body.input[:2])
+
+    def constants(turn: int) -> tuple[Array, ...]:
+        return np.full(number, turn, np.int64), np.full(going, True)
+
+    stacked = (Along(0),) * (len(step.outputs) - states)
+    region = Inner(step.payload, "body", folder, skipped=1)
+    return Scan(region, count, tuple(carried), (), stacked, constants)
+
+
+def _scan(
+    node: onnx.NodeProto, body: onnx.GraphProto, known: Knowledge, folder: Path | None
+) -> Scan[onnx.NodeProto] | None:
+    form = scanning(node, body, batched=False)
+    sources = form.inputs[form.states :]
+    scanned = tuple(zip(sources, form.along, strict=False))
+    types = [(known.type_of(name), along.axis) for name, along in scanned]
+    if not all(-t.rank <= axis < t.rank for t, axis in types):
+        return None
+    lengths = {t.shape[axis] for t, axis in types}
+    length = lengths.pop()
+    if lengths or not isinstance(length, int):
+        return None
+    region = Inner(node, "body", folder)
+    carried, stacked = form.inputs[: form.states], form.along[len(sources) :]
+    return Scan(region, length, carried, scanned, stacked)
+
+
+def scanning(node: onnx.NodeProto, body: onnx.GraphProto, batched: bool) -> Scanning:
+    """Return how a Scan goes along its operands; before opset 9 along each of a batch.
+
+    Raises ModelError if its attributes, its operands and its body do not fit.
+    """
+    settings = {a.name: helper.get_attribute_value(a) for a in node.attribute if a.name != "body"}
+    scanned = settings.get("num_scan_inputs", 0)
+    inputs = list(node.input)
+    lengths = inputs.pop(0) if batched and inputs else ""
+    if not 0 < scanned <= len(inputs) or len(body.input) != len(inputs):
+        raise ModelError(
+            f"Scan: {len(inputs)} operands, {scanned} of them scanned, do not fit a body of "
+            f"{len(body.input)} inputs"
+        )
+    if not all(inputs):
+        raise ModelError("Scan: an operand is left out")
+    states = len(inputs) - scanned
+    results = len(node.output) - states
+    if results < 0 or len(body.output) != len(node.output):
+        raise ModelError(f"Scan: the body has {len(body.output)} outputs for {len(node.output)}")
+    rows, made = [0] * scanned, [0] * results
+    if batched:
+        axes, reverse = [*rows, *made], [*settings.get("directions", rows), *made]
+    else:
+        axes, reverse = (
+            [*settings.get(f"scan_input_{what}", rows), *settings.get(f"scan_output_{what}", made)]
+            for what in ("axes", "directions")
+        )
+    if len(axes) != scanned + results or len(reverse) != scanned + results:
+        raise ModelError(f"Scan: axes {axes} or directions {reverse} are not {scanned + results}")
+    along = tuple(Along(a, bool(r)) for a, r in zip(axes, reverse, strict=True))
+    return Scanning(tuple(inputs), states, along, batched, lengths)
+
+
+def _size(g: onnx.GraphProto) -> int:
+    """Return how many nodes a graph has, those of graphs in it included."""
+    return sum(1 + sum(map(_size, graphs_of(node))) for node in g.node)
+
+
+def _shape(info: onnx.ValueInfoProto) -> tuple[int, ...]:
+    """Return the shape in which a body declares a number: a scalar, or a vector of one."""
+    return (1,) if len(info.type.tensor_type.shape.dim) == 1 else ()
+
+
+def _never_ends(body: onnx.GraphProto) -> bool:
+    """Whether a body tells its loop to go on if it was told so."""
+    makers = {o: node for node in body.node for o in node.output}
+    constants = {t.name: t for t in body.initializer}
+    name = body.output[0].name
+    for _ in body.node:
+        node = makers.get(name)
+        if node is None or node.domain not in ("", "ai.onnx"):
+            break
+        if node.op_type == "Constant":
+            constants[name] = next((a.t for a in node.attribute if a.name == "value"), None)
+        if node.op_type not in ("Identity", "Cast") or len(node.input) != 1:
+            break
+        name = node.input[0]
+    told = constants.get(name)
+    if told is not None:
+        return bool(told.data_type == TensorProto.BOOL and numpy_helper.to_array(told).all())
+    return bool(name == body.input[1].name)
