@@ -8,29 +8,38 @@ import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.operands import Operands
-from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Node, Value
+from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Reshape
 from alpenglow.ops.select import Where
 
+MOST_WORK = 1 << 20
+MOST_ELEMENTS = 1 << 18
+"""Branches that make no more elements, by no more multiply-adds, take less time than a call of
+another part of the model (20 to 40 us)."""
 
-def only_computes(nodes: Sequence[Node]) -> bool:
-    """Return True if no node ends the call for what it is given, or changes anything."""
-    return all(node.op.pure and not isinstance(node.op, InRange) for node in nodes)
 
+def is_cheap(nodes: Sequence[Node]) -> bool:
+    """Return True if nodes only compute, and take little time as far as extents are known.
 
-def is_alike(values: Sequence[Value]) -> bool:
-    """Return True if values have one element type, and shapes that may be one."""
-    first = values[0].type
-    return all(
-        v.type.dtype == first.dtype and v.type.rank == first.rank
-        and all(a == b or not (known(a) and known(b))
-                for a, b in zip(v.type.shape, first.shape, strict=True))
-        for v in values
-    )  # fmt: skip
+    A node that may end the call, or changes anything, does more than to compute.
+    """
+    work = elements = 0
+    for node in nodes:
+        if not node.op.pure or isinstance(node.op, InRange):
+            return False
+        ins = [None if v is None else v.type for v in node.inputs]
+        outs = [v.type for v in node.results]
+        if any(t is not None and t.symbols() for t in (*ins, *outs)):
+            if type(node.op).work is not Op.work:
+                return False
+            continue
+        work += node.op.work(ins, outs)
+        elements += sum(t.size for t in outs)
+    return work <= MOST_WORK and elements <= MOST_ELEMENTS
 
 
 def choices(s: Operands, count: int) -> list[Value]:
@@ -40,8 +49,10 @@ def choices(s: Operands, count: int) -> list[Value]:
     """
     index, *values = s.required()
     columns = [values[i::count] for i in range(count)]
-    if not all(map(is_alike, columns)):
-        raise UnsupportedError("branches make values of different types")
+    for types in ({v.type for v in column} for column in columns):
+        if len(types) > 1:
+            found = " and ".join(map(str, types))
+            raise UnsupportedError(f"branches make values of different types: {found}")
     return [chosen(s, index, column) for column in columns]
 
 

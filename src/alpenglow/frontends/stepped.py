@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
-from alpenglow.frontends.choice import only_computes
+from alpenglow.frontends.choice import is_cheap
 from alpenglow.frontends.control import (
     Branch,
     Call,
@@ -150,7 +150,7 @@ class StepImporter(PartImporter, Generic[P]):
             raise
 
     def _computes_all(self, step: Step[P], control: Branch[P]) -> bool:
-        """Import all branches and the choice; False if they are long or may end the call."""
+        """Import all branches and the choice; False if they are not cheap."""
         steps = all_branches(step, control, self)
         if steps is None:
             return False
@@ -158,8 +158,8 @@ class StepImporter(PartImporter, Generic[P]):
 
         def imported() -> None:
             self.run(steps)
-            if not only_computes(self._since(before)):
-                raise UnsupportedError("a branch that is not taken might end the call")
+            if not is_cheap(self._since(before)):
+                raise UnsupportedError("a branch that is not taken costs time, or may end the call")
 
         return self.attempt(imported)
 
