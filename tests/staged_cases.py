@@ -118,7 +118,9 @@ def branches() -> Any:
 def nested_branches() -> Any:
     """An If in a branch, whose branches capture from both graphs around them."""
     inner_then = graph([node("Mul", ["x", "k"], ["a"])], (), ["a"])
-    inner_else = graph([node("Sub", ["x", "k"], ["a"])], (), ["a"])
+    inner_else = graph(
+        [node("Sub", ["x", "k"], ["d"]), node("Concat", ["d", "x"], ["a"], axis=0)], (), ["a"]
+    )
     then = graph(
         [
             node("Constant", [], ["k"], value_float=10.0),

@@ -186,15 +186,16 @@ def test_branches_may_hand_on_what_they_capture() -> None:
     nodes = [
         node("Abs", ["x"], ["a"]),
         node("Neg", ["x"], ["b"]),
+        node("Concat", ["b", "b"], ["d"], axis=0),
         node("If", ["c"], ["y"], then_branch=graph([], (), ["a"]),
-             else_branch=graph([], (), ["b"])),
+             else_branch=graph([], (), ["d"])),
     ]  # fmt: skip
     exe = compiled(model(nodes, [info("x", ["N"]), info("c", [1], BOOL)], ["y"]))
     for n in (3, 1, 0):
         x = numbers(n)
 
         np.testing.assert_array_equal(exe(x, np.array([True])), np.abs(x))
-        np.testing.assert_array_equal(exe(x, np.array([False])), -x)
+        np.testing.assert_array_equal(exe(x, np.array([False])), np.tile(-x, 2))
 
 
 def test_a_known_condition_leaves_one_graph() -> None:

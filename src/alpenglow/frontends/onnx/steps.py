@@ -16,12 +16,14 @@ from alpenglow.frontends.onnx.subgraphs import (
     as_outside,
     captured,
     defined,
+    graphs_of,
     label,
     ordered,
     reads,
     renamed,
+    varied,
 )
-from alpenglow.frontends.steps import Body, Step
+from alpenglow.frontends.steps import LONGEST, Body, Step
 from alpenglow.ir.types import Array
 
 NodeStep = Step[onnx.NodeProto]
@@ -56,7 +58,18 @@ class Inner:
 
     @property
     def length(self) -> int | None:
-        return None  # both branches are not yet computed
+        """The number of nodes; None if there are too many, if something is differentiated, or if
+        there is no such graph."""
+        count, waiting = 0, [a.g for a in self.node.attribute if a.name == self.attribute]
+        if not waiting:
+            return None
+        while waiting and count <= LONGEST:
+            g = waiting.pop()
+            count += len(g.node)
+            if any(map(varied, g.node)):
+                return None
+            waiting += [inner for node in g.node for inner in graphs_of(node)]
+        return count if count <= LONGEST else None
 
     def place(self, prefix: str, operands: Sequence[str]) -> Placed:
         g = graph_of(self.node, self.attribute)
