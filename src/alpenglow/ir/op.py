@@ -10,7 +10,8 @@ it derives from exactly one of the kinds below, which says how its meaning is gi
 
 An operator cannot be made with an attribute that is not what its field is declared to hold.
 `infer` is the type rule, and its parameters are the operands: a default of None marks an optional
-one, ``*xs`` a variadic tail.  `examples` yields applications that drive every property test.
+one, ``*xs`` a variadic tail.  `examples` yields applications that drive every property test; an
+`Elementwise` needs its own only if values or attributes matter.
 
 `gradient` says how an operator is differentiated: it takes the graph to build in, the gradient of
 the result, and the operands, and returns the gradient of each operand, None where there is none.
@@ -28,7 +29,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import Any, ClassVar, Literal, dataclass_transform
 
@@ -43,6 +44,9 @@ from alpenglow.ir.vocabulary import NUMPY
 
 Examples = Iterator[tuple[Any, ...]]
 """An operator, then for each operand a type as text, a NumPy array (a given value), or None."""
+
+SHAPES = ("", "1", "17", "0,3", "3,5", "2,1,3,1,2")
+"""Shapes of examples: a scalar, one element, an odd length, nothing, two axes, five axes."""
 
 Types = TensorType | tuple[TensorType, ...]
 
@@ -190,8 +194,9 @@ class Composite(Op, kind=True):
 class Elementwise(Primitive, kind=True):
     """A primitive given by one formula over scalars.
 
-    All operands have the same shape and, unless `mixed`, the same element type, one of `dtypes`.
-    The result has that shape, and the element type `result` or, if that is empty, the operands'.
+    All operands have the same shape and, unless `infer` is overridden, the same element type, one
+    of `dtypes`.  The result has that shape, and the element type `result` or, if that is empty, the
+    operands'.
     """
 
     dtypes: ClassVar[frozenset[str]] = ALL
@@ -214,6 +219,11 @@ class Elementwise(Primitive, kind=True):
         with np.errstate(all="ignore"):
             y = np.asarray(self.scalar(NUMPY, *wide)).astype(out.numpy, copy=False)
         return np.broadcast_to(y, xs[0].shape)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        """Apply the operator with its default attributes to operands of each of `dtypes`."""
+        yield from of_one_type(cls(), cls.dtypes, len(cls.operands))
 
 
 class Host(Op, kind=True):
@@ -245,6 +255,15 @@ def meaning(cls: type[Op]) -> Callable[..., Any]:
     if issubclass(cls, Host):
         return cls.reference
     return cls.scalar if issubclass(cls, Elementwise) else cls.infer
+
+
+def of_one_type(op: Op, dtypes: Collection[str], count: int) -> Examples:
+    """Yield applications to `count` equal types: all shapes in one type, all types in one shape."""
+    main = next(d for d in ("f32", "c64", min(dtypes)) if d in dtypes)
+    for shape in SHAPES:
+        yield op, *[f"{main}[{shape}]"] * count
+    for dtype in sorted(set(dtypes) - {main}):
+        yield op, *[f"{dtype}[3,7]"] * count
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:

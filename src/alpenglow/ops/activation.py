@@ -11,7 +11,7 @@ from alpenglow.ir.op import Composite, Elementwise, Examples, check_dtype
 from alpenglow.ir.types import FLOATS, SIGNED, TensorType
 from alpenglow.ops.arithmetic import Add, Clip, Mul, Neg
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.sample import binary, unary
+from alpenglow.ops.sample import unary
 
 
 class Relu(Composite):
@@ -52,10 +52,6 @@ class PRelu(Elementwise):
     def scalar(self, m: Any, x: Any, slope: Any) -> Any:
         return m.where(m.lt(x, 0), m.mul(x, slope), x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), FLOATS | {"i32", "i64"})
-
 
 class Sigmoid(Elementwise):
     """1 / (1 + exp(-x)).  ONNX Sigmoid."""
@@ -69,10 +65,6 @@ class Sigmoid(Elementwise):
         """Multiply by what x and -x become: the formula has inf / inf far from 0."""
         return b(Mul(), dy, b(Mul(), b(self, x), b(self, b(Neg(), x))))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Tanh(Elementwise):
     """The hyperbolic tangent of x.  ONNX Tanh."""
@@ -81,10 +73,6 @@ class Tanh(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.tanh(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Elu(Elementwise):
@@ -166,10 +154,6 @@ class HardSwish(Elementwise):
         line = m.add(m.mul(x, 1 / 6), 0.5)
         return m.mul(x, m.maximum(m.minimum(line, 1.0), 0.0))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Softplus(Elementwise):
     """log(1 + exp(x)).  ONNX Softplus.
@@ -187,10 +171,6 @@ class Softplus(Elementwise):
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
         return b(Mul(), dy, b(Sigmoid(), x))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Softsign(Elementwise):
     """x / (1 + |x|).  ONNX Softsign."""
@@ -199,10 +179,6 @@ class Softsign(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.div(x, m.add(m.abs(x), 1.0))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class ThresholdedRelu(Elementwise):
@@ -250,10 +226,6 @@ class Mish(Elementwise):
         n = m.mul(e, m.add(e, 2.0))
         # Whichever of the product and the quotient is computed first, neither overflows.
         return m.where(m.gt(x, 20.0), x, m.mul(x, m.div(n, m.add(n, 2.0))))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Gelu(Elementwise):

@@ -8,7 +8,7 @@ from typing import Any
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.op import Elementwise, Examples
 from alpenglow.ir.types import FLOATS, NUMBERS, SIGNED, TensorType, holds
-from alpenglow.ops.sample import binary, unary
+from alpenglow.ops.sample import unary
 
 
 class Add(Elementwise):
@@ -19,10 +19,6 @@ class Add(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.add(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
-
 
 class Sub(Elementwise):
     """x - y.  ONNX Sub."""
@@ -31,10 +27,6 @@ class Sub(Elementwise):
 
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.sub(x, y)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
 
 
 class Mul(Elementwise):
@@ -45,10 +37,6 @@ class Mul(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.mul(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
-
 
 class Div(Elementwise):
     """x / y; integers truncate towards zero, and x / 0 is 0 for them.  ONNX Div."""
@@ -57,10 +45,6 @@ class Div(Elementwise):
 
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.div(x, y)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
 
 
 class Mod(Elementwise):
@@ -71,10 +55,6 @@ class Mod(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.mod(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
-
 
 class Fmod(Elementwise):
     """The remainder of x / y with the sign of x; 0 where an integer y is 0.  ONNX Mod, fmod=1."""
@@ -83,10 +63,6 @@ class Fmod(Elementwise):
 
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.fmod(x, y)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
 
 
 class Pow(Elementwise):
@@ -97,10 +73,6 @@ class Pow(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.pow(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
-
 
 class Minimum(Elementwise):
     """The smaller of x and y; NaN if either is.  ONNX Min of two."""
@@ -109,10 +81,6 @@ class Minimum(Elementwise):
 
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.minimum(x, y)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
 
 
 class Maximum(Elementwise):
@@ -123,10 +91,6 @@ class Maximum(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.maximum(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
-
 
 class Neg(Elementwise):
     """-x.  ONNX Neg."""
@@ -135,10 +99,6 @@ class Neg(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.neg(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS | SIGNED)
 
 
 class Abs(Elementwise):
@@ -149,10 +109,6 @@ class Abs(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.abs(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), NUMBERS)
-
 
 class Sign(Elementwise):
     """-1, 0 or 1 as x is below, at or above 0; NaN stays.  ONNX Sign."""
@@ -161,10 +117,6 @@ class Sign(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.sign(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), NUMBERS)
 
 
 class Reciprocal(Elementwise):
@@ -175,10 +127,6 @@ class Reciprocal(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.div(1.0, x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Floor(Elementwise):
     """The largest integer at most x.  ONNX Floor."""
@@ -187,10 +135,6 @@ class Floor(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.floor(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Ceil(Elementwise):
@@ -201,10 +145,6 @@ class Ceil(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.ceil(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Round(Elementwise):
     """The nearest integer, halves to even.  ONNX Round."""
@@ -213,10 +153,6 @@ class Round(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.round(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Clip(Elementwise):

@@ -35,10 +35,6 @@ class Less(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.lt(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
-
 
 class LessOrEqual(Elementwise):
     """Whether x <= y; not so where either is NaN.  ONNX LessOrEqual."""
@@ -48,10 +44,6 @@ class LessOrEqual(Elementwise):
 
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.le(x, y)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
 
 
 class Greater(Elementwise):
@@ -63,10 +55,6 @@ class Greater(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.gt(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
-
 
 class GreaterOrEqual(Elementwise):
     """Whether x >= y; not so where either is NaN.  ONNX GreaterOrEqual."""
@@ -76,10 +64,6 @@ class GreaterOrEqual(Elementwise):
 
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.ge(x, y)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), NUMBERS)
 
 
 class IsNaN(Elementwise):

@@ -9,7 +9,6 @@ import numpy as np
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.op import Elementwise, Examples, Primitive
 from alpenglow.ir.types import DTYPES, EVERY, Array, TensorType
-from alpenglow.ops.sample import unary
 
 
 class Copy(Elementwise):
@@ -19,10 +18,6 @@ class Copy(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return x
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), EVERY)
 
 
 class Fill(Primitive):

@@ -12,10 +12,9 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Elementwise, Examples, Op, check_arity, check_dtype
+from alpenglow.ir.op import SHAPES, Elementwise, Examples, Op, check_arity, check_dtype
 from alpenglow.ir.types import DTYPES, TensorType
 from alpenglow.ops.quantize import QUANTIZED_INTS, bounds, check_scale
-from alpenglow.ops.sample import SHAPES
 
 ROUNDED = QUANTIZED_INTS | {"i32"}
 SIGNED = ("i4", "i8", "i16")

@@ -32,10 +32,6 @@ class Expm1(Elementwise):
         near = m.div(m.add(t, t), m.sub(1.0, t))
         return m.where(m.lt(m.abs(x), 1.0), near, m.sub(m.exp(x), 1.0))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Log1p(Elementwise):
     """log(1 + x), with all digits where x is near 0; NaN below -1.
@@ -52,10 +48,6 @@ class Log1p(Elementwise):
         near = m.mul(m.log(u), m.div(x, m.where(lost, 1.0, rest)))
         return m.where(lost, x, m.where(m.eq(u, math.inf), u, near))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Exp2(Elementwise):
     """2 raised to x, exactly where x is an integer: x is split at the nearest integer."""
@@ -70,10 +62,6 @@ class Exp2(Elementwise):
         half = m.floor(m.mul(n, 0.5))
         part = m.mul(m.exp(m.mul(m.sub(limited, n), math.log(2))), power_of_two(m, half))
         return m.mul(part, power_of_two(m, m.sub(n, half)))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Log2(Elementwise):
@@ -105,10 +93,6 @@ class Log10(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.div(m.log(x), math.log(10))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 def power_of_two(m: Any, n: Any) -> Any:

@@ -8,7 +8,6 @@ import numpy as np
 
 from alpenglow.ir.op import Elementwise, Examples
 from alpenglow.ir.types import DTYPES, INTS
-from alpenglow.ops.sample import binary, unary
 
 BITS = INTS | {"bool"}
 
@@ -21,10 +20,6 @@ class BitAnd(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.bit_and(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), BITS)
-
 
 class BitOr(Elementwise):
     """The bits set in x or in y; on bool, whether either holds.  ONNX BitwiseOr, Or."""
@@ -33,10 +28,6 @@ class BitOr(Elementwise):
 
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.bit_or(x, y)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), BITS)
 
 
 class BitXor(Elementwise):
@@ -47,10 +38,6 @@ class BitXor(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         return m.bit_xor(x, y)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), BITS)
-
 
 class BitNot(Elementwise):
     """The bits not set in x; on bool, the opposite.  ONNX BitwiseNot, Not."""
@@ -59,10 +46,6 @@ class BitNot(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.bit_not(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), BITS)
 
 
 class ShiftLeft(Elementwise):

@@ -10,12 +10,11 @@ import math
 from typing import Any
 
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Div, Mul
 from alpenglow.ops.logarithm import Log1p
 from alpenglow.ops.reduction import as_type, filled, in_floats
-from alpenglow.ops.sample import unary
 from alpenglow.ops.series import rational
 
 MIDDLE = (
@@ -68,10 +67,6 @@ class Erfc(Elementwise):
         beyond = m.where(m.lt(x, 0.0), m.sub(2.0, far), far)
         return m.where(m.gt(m.abs(x), 0.46875), beyond, m.sub(1.0, m.erf(x)))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Erfcx(Elementwise):
     """exp(x²) erfc(x), which does not underflow where x is large."""
@@ -84,10 +79,6 @@ class Erfcx(Elementwise):
         beyond = m.where(m.lt(x, 0.0), m.sub(m.div(2.0, bell), far), far)
         near = m.div(m.sub(1.0, m.erf(x)), bell)
         return m.where(m.gt(m.abs(x), 0.46875), beyond, near)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class LogNdtr(Elementwise):
@@ -108,10 +99,6 @@ class LogNdtr(Elementwise):
         slope = b(Div(), filled(b, math.sqrt(2 / math.pi), wide), scaled)
         return as_type(b, b(Mul(), in_floats(b, dy), slope), x.type.dtype)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Erfinv(Elementwise):
     """The number whose error function is x: ±inf of ±1, NaN beyond."""
@@ -122,10 +109,6 @@ class Erfinv(Elementwise):
         rest = m.mul(m.sub(1.0, m.abs(x)), 0.5)
         return m.mul(_quantile(m, m.mul(x, 0.5), rest), math.sqrt(0.5))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Ndtri(Elementwise):
     """The number that a share x of a normal distribution is below; NaN outside of [0, 1]."""
@@ -134,10 +117,6 @@ class Ndtri(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return _quantile(m, m.sub(x, 0.5), m.minimum(x, m.sub(1.0, x)))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 def _bell(m: Any, x: Any) -> Any:

@@ -13,13 +13,20 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Elementwise, Examples, Op, check_arity, check_dtype
+from alpenglow.ir.op import (
+    SHAPES,
+    Composite,
+    Elementwise,
+    Examples,
+    Op,
+    check_arity,
+    check_dtype,
+)
 from alpenglow.ir.types import DTYPES, NAMES, NARROW_FLOATS, NARROW_INTS, TensorType, width
 from alpenglow.ops.arithmetic import Clip, Div, Neg, Sub
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.reduction import ReduceMax, ReduceMin
-from alpenglow.ops.sample import SHAPES
 from alpenglow.ops.select import Where, limited
 
 REALS = frozenset({"f32", "f16", "bf16"})

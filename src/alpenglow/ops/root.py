@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.sample import unary
 
 
 class Cbrt(Elementwise):
@@ -27,7 +26,3 @@ class Cbrt(Elementwise):
             rest = m.sub(root, m.div(m.div(safe, root), root))
             root = m.sub(root, m.div(rest, 3.0))
         return m.where(special, x, m.where(m.lt(x, 0.0), m.neg(root), root))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)

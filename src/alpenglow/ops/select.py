@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Elementwise, Examples, Primitive, check_arity
+from alpenglow.ir.op import SHAPES, Elementwise, Examples, Primitive, check_arity
 from alpenglow.ir.types import (
     ALL,
     COMPLEX,
@@ -25,7 +25,7 @@ from alpenglow.ir.types import (
     width,
 )
 from alpenglow.kernel.narrow import ROUNDINGS, largest, power_of_two
-from alpenglow.ops.sample import SHAPES, unary
+from alpenglow.ops.sample import unary
 
 
 class Where(Elementwise):

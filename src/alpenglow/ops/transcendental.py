@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.sample import binary, unary
 
 
 class Exp(Elementwise):
@@ -18,10 +17,6 @@ class Exp(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.exp(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Log(Elementwise):
     """The natural logarithm of x; NaN below 0.  ONNX Log."""
@@ -30,10 +25,6 @@ class Log(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.log(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Sqrt(Elementwise):
@@ -44,10 +35,6 @@ class Sqrt(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.sqrt(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Sin(Elementwise):
     """The sine of x, in radians.  ONNX Sin."""
@@ -56,10 +43,6 @@ class Sin(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.sin(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Cos(Elementwise):
@@ -70,10 +53,6 @@ class Cos(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.cos(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Tan(Elementwise):
     """The tangent of x, in radians.  ONNX Tan."""
@@ -82,10 +61,6 @@ class Tan(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.tan(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Asin(Elementwise):
@@ -96,10 +71,6 @@ class Asin(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.asin(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Acos(Elementwise):
     """The angle from 0 to pi whose cosine is x.  ONNX Acos."""
@@ -108,10 +79,6 @@ class Acos(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.acos(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Atan(Elementwise):
@@ -122,10 +89,6 @@ class Atan(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.atan(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Sinh(Elementwise):
     """The hyperbolic sine of x.  ONNX Sinh."""
@@ -134,10 +97,6 @@ class Sinh(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.sinh(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Cosh(Elementwise):
@@ -148,10 +107,6 @@ class Cosh(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.cosh(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Asinh(Elementwise):
     """The number whose hyperbolic sine is x.  ONNX Asinh."""
@@ -160,10 +115,6 @@ class Asinh(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.asinh(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Acosh(Elementwise):
@@ -174,10 +125,6 @@ class Acosh(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.acosh(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Atanh(Elementwise):
     """The number whose hyperbolic tangent is x; NaN outside of [-1, 1].  ONNX Atanh."""
@@ -187,10 +134,6 @@ class Atanh(Elementwise):
     def scalar(self, m: Any, x: Any) -> Any:
         return m.atanh(x)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-
 
 class Erf(Elementwise):
     """The error function: the share of a normal distribution within x sqrt(2).  ONNX Erf."""
@@ -199,10 +142,6 @@ class Erf(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.erf(x)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
 
 
 class Hypot(Elementwise):
@@ -216,10 +155,6 @@ class Hypot(Elementwise):
     def scalar(self, m: Any, x: Any, y: Any) -> Any:
         large, ratio = _by_larger(m, m.abs(x), m.abs(y))
         return m.mul(large, m.sqrt(m.add(m.mul(ratio, ratio), 1.0)))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), FLOATS)
 
 
 class LogHypot(Elementwise):
@@ -236,10 +171,6 @@ class LogHypot(Elementwise):
         square = m.mul(ratio, ratio)
         return m.add(m.log(large), m.atanh(m.div(square, m.add(square, 2.0))))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), FLOATS)
-
 
 class Atan2(Elementwise):
     """The angle from -pi to pi of the point (x, y); a zero counts as of its sign, as in C."""
@@ -253,10 +184,6 @@ class Atan2(Elementwise):
         angle = m.where(m.gt(across, along), m.sub(math.pi / 2, angle), angle)
         angle = m.where(_negative(m, x), m.sub(math.pi, angle), angle)
         return m.where(_negative(m, y), m.neg(angle), angle)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from binary(cls(), FLOATS)
 
 
 def _by_larger(m: Any, x: Any, y: Any) -> tuple[Any, Any]:
