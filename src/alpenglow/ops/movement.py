@@ -114,6 +114,15 @@ def stretch(b: Graph, x: Value, shape: tuple[Dim, ...], blocked: Dim | None = No
     return x if x.type.shape == shape else b(Broadcast(shape, blocked), x)
 
 
+def unstretched(v: Value) -> Value:
+    """Return the value that v is a broadcast of; v itself if it is none."""
+    while v.producer is not None and isinstance(v.producer.op, Broadcast):
+        (source,) = v.producer.inputs
+        assert source is not None, "what is stretched is there"
+        v = source
+    return v
+
+
 def append_axes(b: Graph, x: Value, count: int) -> Value:
     """Return x with so many axes of extent 1 behind its own; x itself if there are none."""
     return b(Reshape((*x.type.shape, *[1] * count)), x) if count else x

@@ -26,18 +26,10 @@ from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Sub
 from alpenglow.ops.attention import Attention
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.movement import Pad, Reshape, Transpose, stretch
+from alpenglow.ops.movement import Pad, Reshape, Transpose, stretch, unstretched
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.pooling import AveragePool, MaxPool, pad_that_holds_a_window
-from alpenglow.passes.constants import (
-    Along,
-    along,
-    is_constant,
-    read_once,
-    uniform,
-    unstretched,
-    with_constant,
-)
+from alpenglow.passes.constants import Along, along, is_constant, read_once, uniform, with_constant
 from alpenglow.passes.grid import known_array
 
 rules = Rules()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Broadcast, Reshape, unstretched
 
 DEPTH = 16
 """How many nodes deep `is_constant` looks: preparations of weights are shorter."""
@@ -22,13 +22,6 @@ class Along:
 
     value: Value
     axis: int | None
-
-
-def unstretched(v: Value) -> Value:
-    """Return what v is a broadcast of; v itself if it is none."""
-    while v.producer is not None and isinstance(v.producer.op, Broadcast):
-        v = _only_input(v.producer)
-    return v
 
 
 def uniform(v: Value) -> float | None:

@@ -14,9 +14,9 @@ import numpy as np
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import DTYPES, INTS, Array, TensorType
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.movement import Broadcast, unstretched
 from alpenglow.ops.quantize import Dequantize, Quantize
-from alpenglow.passes.constants import is_constant, unstretched
+from alpenglow.passes.constants import is_constant
 
 LEAST, MOST = 1e-30, 1e30
 """Products with a scale this far from the ends of f32 round, but do not over- or underflow."""

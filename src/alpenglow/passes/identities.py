@@ -30,9 +30,9 @@ from alpenglow.ops.arithmetic import (
     Sub,
 )
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr
-from alpenglow.ops.movement import Broadcast, stretch
+from alpenglow.ops.movement import Broadcast, stretch, unstretched
 from alpenglow.ops.select import Cast, Where
-from alpenglow.passes.constants import is_constant, read_once, uniform, unstretched, with_constant
+from alpenglow.passes.constants import is_constant, read_once, uniform, with_constant
 from alpenglow.passes.grid import known_array
 
 rules = Rules()

@@ -23,14 +23,14 @@ from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Pow, Reciprocal, 
 from alpenglow.ops.comparison import Greater, GreaterOrEqual, IsNaN
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose, unstretched
 from alpenglow.ops.normal import Erfc
 from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.softmax import Softmax
 from alpenglow.ops.transcendental import Erf, Exp, Sqrt
 from alpenglow.passes import places
-from alpenglow.passes.constants import read_once, uniform, unstretched
+from alpenglow.passes.constants import read_once, uniform
 
 rules = Rules()
 for root, group in places.rules.by_root.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from alpenglow.exporters.onnx.table import on
-from alpenglow.exporters.onnx.write_elementwise import unstretched
 from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim
@@ -15,7 +14,7 @@ from alpenglow.ops.contraction import BYTES, Conv, MatMul
 from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Broadcast, Reshape, unstretched
 
 
 @on(MatMul)

@@ -62,7 +62,7 @@ from alpenglow.ops.comparison import (
     LessOrEqual,
 )
 from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.movement import unstretched
 from alpenglow.ops.select import BitCast, Cast, Where
 from alpenglow.ops.transcendental import (
     Acos,
@@ -231,13 +231,6 @@ def stretched(operands: Sequence[Value | None]) -> list[Value | None]:
     assert operands[0] is not None, "elementwise operators have operands"
     shape = operands[0].type.shape
     return narrow if _common(shapes, len(shape)) == shape else [operands[0], *narrow[1:]]
-
-
-def unstretched(v: Value) -> Value:
-    """Return a value as it was before it was stretched."""
-    while v.producer is not None and isinstance(v.producer.op, Broadcast):
-        (v,) = v.producer.inputs  # type: ignore[assignment]  # a stretched operand is there
-    return v
 
 
 def _common(shapes: Sequence[tuple[Dim, ...]], rank: int) -> tuple[Dim, ...]:

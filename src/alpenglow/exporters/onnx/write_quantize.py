@@ -14,13 +14,12 @@ import numpy as np
 
 from alpenglow.exporters.onnx.elements import EIGHT_BITS
 from alpenglow.exporters.onnx.table import on
-from alpenglow.exporters.onnx.write_elementwise import unstretched
 from alpenglow.exporters.onnx.write_movement import expanded, reshaped
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, ceil_div, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import NARROW_FLOATS, TensorType
-from alpenglow.ops.movement import Broadcast, Reshape, Slice
+from alpenglow.ops.movement import Broadcast, Reshape, Slice, unstretched
 from alpenglow.ops.quantize import Dequantize, DynamicQuantize, Quantize
 
 

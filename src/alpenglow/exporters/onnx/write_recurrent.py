@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from alpenglow.exporters.onnx.table import on
-from alpenglow.exporters.onnx.write_elementwise import unstretched
 from alpenglow.exporters.onnx.write_gather import limited
 from alpenglow.exporters.onnx.write_movement import expanded, reshaped, transposed
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
@@ -21,7 +20,7 @@ from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Reshape, Transpose
+from alpenglow.ops.movement import Reshape, Transpose, unstretched
 from alpenglow.ops.recurrent import Activation, Gru, Lstm, Rnn
 
 NAMES = {

@@ -21,13 +21,14 @@ from alpenglow.exporters.onnx.write_contraction import (
     scalar,
     window_of,
 )
-from alpenglow.exporters.onnx.write_elementwise import stretched, unstretched
+from alpenglow.exporters.onnx.write_elementwise import stretched
 from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.write_quantize import grid_of, placed
 from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.movement import unstretched
 from alpenglow.ops.quantize import Requantize
 
 RANGES = {"u8": (0, 255), "i8": (-128, 127)}

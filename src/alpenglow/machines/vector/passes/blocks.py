@@ -28,10 +28,9 @@ from alpenglow.machines.vector.passes.few_bits import (
 from alpenglow.machines.vector.passes.groups import fits, multiplied_in_bytes
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.groups import RoundGroups
-from alpenglow.ops.movement import Reshape, Slice, Transpose
+from alpenglow.ops.movement import Reshape, Slice, Transpose, unstretched
 from alpenglow.ops.packing import UnpackBits
 from alpenglow.ops.quantize import Dequantize
-from alpenglow.passes.constants import unstretched
 
 
 def has_blocks(g: Graph) -> bool:

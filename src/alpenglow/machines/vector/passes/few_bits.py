@@ -29,11 +29,11 @@ from alpenglow.machines.vector.operators.few_bits import (
 )
 from alpenglow.ops.contraction import BYTES, MatMul
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch
+from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch, unstretched
 from alpenglow.ops.packing import PackMatrix
 from alpenglow.ops.quantize import REALS, Dequantize
 from alpenglow.passes.absorb import SCALED, Scale, scalable
-from alpenglow.passes.constants import uniform, unstretched
+from alpenglow.passes.constants import uniform
 from alpenglow.passes.fold import contents
 from alpenglow.passes.grid import MOST
 

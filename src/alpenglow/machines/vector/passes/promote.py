@@ -12,9 +12,8 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import stretch
+from alpenglow.ops.movement import stretch, unstretched
 from alpenglow.ops.select import Cast
-from alpenglow.passes.constants import unstretched
 
 rules = Rules()
 

@@ -14,9 +14,8 @@ from alpenglow.ir.types import Array
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import BYTES, Conv, MatMul
 from alpenglow.ops.logic import BitXor
-from alpenglow.ops.movement import Broadcast, Pad, stretch
+from alpenglow.ops.movement import Broadcast, Pad, stretch, unstretched
 from alpenglow.ops.select import Cast
-from alpenglow.passes.constants import unstretched
 
 HALF = 128
 """How far apart the same bits are as u8 and as i8."""
