@@ -16,7 +16,9 @@ from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import FLOATS, NUMBERS
 from alpenglow.ops.gather import GatherElements
 from alpenglow.ops.generate import Iota
+from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.reduction import ArgMax, ArgMin
+from alpenglow.ops.select import Cast
 
 Expression = tuple[object, ...] | str
 """An operation and what it is applied to, or an argument."""
@@ -45,7 +47,7 @@ def chosen_along(
 def _counts(v: Value, axis: int) -> bool:
     """Whether each element is its index along an axis."""
     seen, extent = 0, v.type.shape[axis]
-    while v.producer is not None and v.producer.op.name in ("cast", "broadcast") and seen < 8:
+    while v.producer is not None and isinstance(v.producer.op, Cast | Broadcast) and seen < 8:
         (source,) = v.producer.inputs
         if source is None or source.type.rank != v.type.rank:
             return False

@@ -44,6 +44,7 @@ from alpenglow.ops.complex import (
 from alpenglow.ops.floating import Trunc
 from alpenglow.ops.logarithm import Expm1, Log1p
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr, BitXor
+from alpenglow.ops.movement import unstretched
 from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Atan2, Cos, Exp, Log, Sin, Sqrt, Tan
 
@@ -173,11 +174,8 @@ def remainder(s: Site) -> Made:
 
 def may_be_zero(v: Value) -> bool:
     """Whether an element of integers may be 0."""
-    while v.array is None and v.producer is not None and v.producer.op.name == "broadcast":
-        (source,) = v.producer.inputs
-        assert source is not None, "what is stretched is there"
-        v = source
-    return v.array is None or not bool(v.array.all())
+    array = unstretched(v).array
+    return array is None or not bool(array.all())
 
 
 @on(*both("power"), pointwise=True)

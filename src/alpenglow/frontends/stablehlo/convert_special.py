@@ -19,6 +19,7 @@ from alpenglow.ops.gamma import Digamma, Lgamma, Polygamma
 from alpenglow.ops.gather import GatherElements
 from alpenglow.ops.incomplete import Zeta
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr, ShiftRight
+from alpenglow.ops.movement import unstretched
 from alpenglow.ops.normal import Erfc, Erfinv
 from alpenglow.ops.order import TopK
 from alpenglow.ops.root import Cbrt
@@ -109,13 +110,10 @@ def polygamma(s: Site) -> Made:
 
 def _same_for_all(v: Value) -> float | None:
     """Return the element that all are, if that is known."""
-    while v.array is None and v.producer is not None and v.producer.op.name == "broadcast":
-        (source,) = v.producer.inputs
-        assert source is not None, "what is stretched is there"
-        v = source
-    if v.array is None or not v.array.size or (v.array != v.array.reshape(-1)[0]).any():
+    array = unstretched(v).array
+    if array is None or not array.size or (array != array.reshape(-1)[0]).any():
         return None
-    return float(v.array.reshape(-1)[0])
+    return float(array.reshape(-1)[0])
 
 
 @on("chlo.next_after", "chlo.broadcast_next_after", pointwise=True)
