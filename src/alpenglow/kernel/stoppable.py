@@ -129,7 +129,6 @@ class _Cut:
     def __init__(self, kernel: Kernel) -> None:
         self.count = 0
         self.extents: list[Index] = []
-        self._kernel = kernel
         self._reads = Counter(_registers(kernel.body))
         self._set: set[str] = set()
 

@@ -118,18 +118,6 @@ def axis_of(op: Host, axis: int, rank: int) -> int:
     return axis % rank
 
 
-def within(op: Host, indices: Array, extent: int) -> Array:
-    """Return indices counted from the front; raise FeedError if one is out of range."""
-    bad = indices[(indices < -extent) | (indices >= extent)]
-    if bad.size:
-        raise FeedError(
-            f"{op.name}: index {int(bad.flat[0])} is not in {-extent} … {extent - 1}"
-            if extent
-            else f"{op.name}: index {int(bad.flat[0])} into an axis without elements"
-        )
-    return np.where(indices < 0, indices + extent, indices)
-
-
 def common(op: Host, *tensors: Array) -> tuple[Array, ...]:
     """Return tensors broadcast to their common shape, as NumPy does."""
     try:

@@ -60,7 +60,6 @@ class Chain:
     """Elementwise nodes that compute one value from bytes dequantised and from numbers."""
 
     q: Value
-    leaves: dict[Value, Node]
     nodes: list[Node]
 
     @classmethod
@@ -90,7 +89,7 @@ class Chain:
             return None
         (q,) = sources
         assert q is not None
-        return cls(q, leaves, list(nodes))
+        return cls(q, list(nodes))
 
     def tabulated(self, quantize: Node) -> Array:
         """Return what is made of each byte, in the order of their bits."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -198,16 +197,3 @@ def _integer(n: int, dtype: str, t: Tensor) -> int:
     if not (0 if unsigned else -(1 << bits - 1)) <= n < 1 << bits:
         raise ModelError(f"{n} does not fit an element of {t}")
     return n - (1 << bits) if not unsigned and n >= 1 << bits - 1 else n
-
-
-def integers(array: Array) -> tuple[int, ...]:
-    """Return the elements of a constant of integers."""
-    if array.dtype.kind not in "iub":
-        raise ModelError(f"{array.dtype} elements stand where integers should")
-    return tuple(int(n) for n in array.reshape(-1))
-
-
-def nested_pairs(array: Array) -> tuple[tuple[int, int], ...]:
-    """Return pairs of integers from a constant of two columns."""
-    flat: Sequence[int] = integers(array)
-    return tuple(zip(flat[::2], flat[1::2], strict=True))

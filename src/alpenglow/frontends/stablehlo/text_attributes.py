@@ -25,8 +25,6 @@ from alpenglow.frontends.stablehlo.text_types import TypeReader
 from alpenglow.ir.types import DTYPES, FLOATS, Array
 
 DENSE = re.compile(r'dense\s*<\s*("[^"\\\n]*(?:\\.[^"\\\n]*)*"|[^>"]*)\s*>')
-_SHAPE = re.compile(r"(?:(?:[0-9]+|\?)\s*x\s*)*(\*\s*x\s*)?")
-_EXTENT = re.compile(r"[0-9]+|\?")
 _CHOICE = re.compile(r"<\s*([A-Za-z_0-9]+)\s*>")
 
 

@@ -20,10 +20,8 @@ from alpenglow.frontends.stablehlo.module import (
 )
 from alpenglow.ir.types import NARROW_INTS, width
 
-DENSE = re.compile(r'dense\s*<\s*("(?:[^"\\\n]|\\.)*"|[^>"]*)\s*>')
 _SHAPE = re.compile(r"(?:(?:[0-9]+|\?)\s*x\s*)*(\*\s*x\s*)?")
 _EXTENT = re.compile(r"[0-9]+|\?")
-_CHOICE = re.compile(r"<\s*([A-Za-z_0-9]+)\s*>")
 
 
 class TypeReader(ABC):

@@ -133,8 +133,3 @@ def element_of(s: Site, x: Operand, dtype: str) -> Value:
     if isinstance(x, Value):
         return s.cast(s.reshaped(x, ()), dtype)
     return s.constant(element(x, dtype), dtype)
-
-
-def operand_of(s: Site, x: Operand) -> Value:
-    """Return an operand as a tensor in the result's element type."""
-    return s.tensor(x, s.result.dtype)

@@ -161,7 +161,7 @@ class _Problem:
         self.results: int = columns if shape.turned else rows
         self.down, self.along = self._strides(self.matrix, shape.turned)
         self.apart, self.step = self._strides(self.vectors, not shape.turned)
-        self.out_down, self.out_apart = self._strides(k.out, shape.turned)
+        _, self.out_apart = self._strides(k.out, shape.turned)
 
     @staticmethod
     def _strides(w: Window, turned: bool) -> tuple[int, int]:
