@@ -11,7 +11,7 @@ it derives from exactly one of the kinds below, which says how its meaning is gi
 An operator cannot be made with an attribute that is not what its field is declared to hold.
 `infer` is the type rule, and its parameters are the operands: a default of None marks an optional
 one, ``*xs`` a variadic tail.  `examples` yields applications that drive every property test; an
-`Elementwise` needs its own only if values or attributes matter.
+`Elementwise` needs its own only if attributes matter, or more values than its `edges`.
 
 `gradient` says how an operator is differentiated: it takes the graph to build in, the gradient of
 the result, and the operands, and returns the gradient of each operand, None where there is none.
@@ -201,6 +201,9 @@ class Elementwise(Primitive, kind=True):
 
     dtypes: ClassVar[frozenset[str]] = ALL
     result: ClassVar[str] = ""
+    edges: ClassVar[Array | None] = None
+    """Values for one more example: limits of the formula's intervals, infinities, NaN."""
+
     scalar: ClassVar[Callable[..., Any]]
 
     def infer(self, *xs: TensorType) -> TensorType:
@@ -222,8 +225,10 @@ class Elementwise(Primitive, kind=True):
 
     @classmethod
     def examples(cls) -> Examples:
-        """Apply the operator with its default attributes to operands of each of `dtypes`."""
+        """Apply the operator with its default attributes to each of `dtypes`, and to `edges`."""
         yield from of_one_type(cls(), cls.dtypes, len(cls.operands))
+        if cls.edges is not None:
+            yield cls(), *[cls.edges] * len(cls.operands)
 
 
 class Host(Op, kind=True):

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.sample import unary
 from alpenglow.ops.series import polynomial, rational
 
 NEAR_0 = (
@@ -77,21 +76,18 @@ class BesselJ0(Elementwise):
     """The Bessel function of the first kind of order 0."""
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         size = m.abs(x)
         return m.where(m.le(size, 5.0), _first_0(m, size), _wave(m, size, 0, False))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
 
 
 class BesselJ1(Elementwise):
     """The Bessel function of the first kind of order 1."""
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         size = m.abs(x)
@@ -99,16 +95,12 @@ class BesselJ1(Elementwise):
         far = m.where(m.lt(x, 0.0), m.neg(far), far)
         return m.where(m.le(size, 5.0), _first_1(m, x), far)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
-
 
 class BesselY0(Elementwise):
     """The Bessel function of the second kind of order 0: -inf of 0, NaN below."""
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         square = m.mul(x, x)
@@ -116,16 +108,12 @@ class BesselY0(Elementwise):
         near = m.add(rational(m, square, *SECOND_0), rest)
         return m.where(m.le(x, 5.0), near, _wave(m, x, 0, True))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
-
 
 class BesselY1(Elementwise):
     """The Bessel function of the second kind of order 1: -inf of 0, NaN below."""
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         square = m.mul(x, x)
@@ -135,26 +123,17 @@ class BesselY1(Elementwise):
         near = m.where(m.eq(x, 0.0), -math.inf, near)
         return m.where(m.le(x, 5.0), near, _wave(m, x, 1, True))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
-
 
 class SphericalBesselJ0(Elementwise):
     """sin(x) / x, which is 1 of 0 and 0 of infinities."""
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         near = polynomial(m, m.mul(x, x), SPHERICAL)
         far = m.where(m.isinf(x), 0.0, m.div(m.sin(x), x))
         return m.where(m.lt(m.abs(x), 0.5), near, far)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
 
 
 def _first_0(m: Any, x: Any) -> Any:

@@ -14,7 +14,7 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Floor, Mul, Neg, Sub
 from alpenglow.ops.logarithm import BIAS, Exp2
 from alpenglow.ops.reduction import as_type, filled, in_floats
-from alpenglow.ops.sample import binary, unary
+from alpenglow.ops.sample import binary
 from alpenglow.ops.select import Cast
 from alpenglow.ops.series import dtype_of
 
@@ -25,14 +25,10 @@ class Trunc(Elementwise):
     """x without its fraction: the integer next to it towards 0."""
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.where(m.lt(x, 0.0), m.ceil(x), m.floor(x))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
 
 
 class SignBit(Elementwise):
@@ -40,14 +36,10 @@ class SignBit(Elementwise):
 
     dtypes = FLOATS
     result = "bool"
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.lt(m.bits(x, BIAS[dtype_of(x)][2]), 0)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
 
 
 class NextAfter(Elementwise):
@@ -83,6 +75,7 @@ class Fraction(Elementwise):
     """
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         bias, place, whole = BIAS[dtype_of(x)]
@@ -100,17 +93,13 @@ class Fraction(Elementwise):
         total = b(Mul(), first, b(Exp2(), b(Sub(), power, half)))
         return as_type(b, total, x.type.dtype)
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
-
 
 class Exponent(Elementwise):
     """The power of 2 that `Fraction`(x) is multiplied by, as i32; 0 of 0, infinities and NaN."""
 
     dtypes = FLOATS
     result = "i32"
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         bias, place, whole = BIAS[dtype_of(x)]
@@ -119,11 +108,6 @@ class Exponent(Elementwise):
         power = m.sub(exponent, bias - 1)
         power = m.where(small, m.sub(power, place + 2), power)
         return m.cast(m.where(_has_parts(m, x), power, 0), "i32")
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
 
 
 def _normal(m: Any, x: Any) -> tuple[Any, Any]:

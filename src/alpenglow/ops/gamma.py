@@ -54,6 +54,7 @@ class Lgamma(Elementwise):
     """
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         size = m.abs(x)
@@ -63,11 +64,6 @@ class Lgamma(Elementwise):
         positive = m.where(small, _small(m, size), _stirling(m, m.where(small, 8.0, size)))
         value = m.where(m.lt(x, 0.0), m.neg(m.add(sine, positive)), positive)
         return m.where(m.isinf(x), math.inf, value)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
 
 
 def _small(m: Any, x: Any) -> Any:
@@ -105,6 +101,7 @@ class Digamma(Elementwise):
     """
 
     dtypes = FLOATS
+    edges = EDGES
 
     def scalar(self, m: Any, x: Any) -> Any:
         negative = m.lt(x, 0.0)
@@ -124,11 +121,6 @@ class Digamma(Elementwise):
         turned = m.where(whole, math.nan, turned)
         at_zero = m.neg(m.div(1.0, x))
         return m.where(m.eq(x, 0.0), at_zero, m.where(negative, turned, value))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), EDGES
 
 
 class Polygamma(Elementwise):

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Div, Mul
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.sample import unary
 from alpenglow.ops.series import dtype_of
 
 BIAS = {"f32": (127, 23, "i32"), "f64": (1023, 52, "i64")}
@@ -68,6 +67,7 @@ class Log2(Elementwise):
     """The logarithm of x to base 2, exactly where x is a power of 2; NaN below 0."""
 
     dtypes = FLOATS
+    edges = np.array([0.25, 1, 2, 3, 8, 100], np.float32)
 
     def scalar(self, m: Any, x: Any) -> Any:
         y = m.mul(m.log(x), 1 / math.log(2))
@@ -79,11 +79,6 @@ class Log2(Elementwise):
         """Divide by x log(2): the formula is flat where x is a power of 2."""
         slope = b(Mul(), x, b(Broadcast(x.type.shape), b.constant(x.type.numpy.type(math.log(2)))))
         return b(Div(), dy, slope)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield cls(), np.array([0.25, 1, 2, 3, 8, 100], np.float32)
 
 
 class Log10(Elementwise):
