@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -81,14 +81,26 @@ def activate(m: Any, which: Activation, clip: float, x: Any) -> Any:
     return FORMULAS[name](m, x, alpha, beta)
 
 
-class LstmLayer(Primitive, kind=True):
+class RecurrentLayer(Primitive, kind=True):
+    """A layer, or its gradient, that multiplies a matrix by its second operand in every step."""
+
+    rereads: ClassVar[tuple[int, ...]] = (1,)
+
+    reverse: bool = False
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        x, weights = ins[:2]
+        assert x is not None and weights is not None, "both are there"
+        return math.prod(x.extents[:2]) * weights.size  # x has been through its weights already
+
+
+class LstmLayer(RecurrentLayer, kind=True):
     """Long short-term memory, however the state is multiplied by its weights.
 
     With `couple` the forget gate is 1 - i.  `clip` limits what goes into the gates, f and g, but
     not the cell state that goes into h.
     """
 
-    reverse: bool = False
     activations: tuple[Activation, ...] = (SIGMOID, TANH, TANH)
     clip: float = 0.0
     couple: bool = False
@@ -123,7 +135,6 @@ class Lstm(LstmLayer):
     traced: bool = False
 
     carried = MappingProxyType({1: 2, 2: 3})  # the state is in a local array during the steps
-    rereads = (1,)
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType, c0: TensorType,
@@ -152,11 +163,6 @@ class Lstm(LstmLayer):
         trace = (sums, cells) if self.traced else ()
         return (*(v.astype(xw.dtype) for v in (y, h, c)), *trace)
 
-    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
-        xw, r = ins[:2]
-        assert xw is not None and r is not None, "both are there"
-        return math.prod(xw.extents[:2]) * r.size  # x has been through its weights already
-
     @classmethod
     def examples(cls) -> Examples:
         a = ("f32[3,2,20]", "f32[5,20]", "f32[2,5]", "f32[2,5]")
@@ -176,7 +182,7 @@ class Lstm(LstmLayer):
             yield cls(traced=True), f"{d}[2,3,8]", f"{d}[2,8]", f"{d}[3,2]", f"{d}[3,2]"
 
 
-class Gru(Primitive):
+class Gru(RecurrentLayer):
     """The gated recurrent unit; the gates are update, reset and hidden, in this order.
 
         z = f(xw_z + h·r_z)    s = f(xw_r + h·r_r)    h' = (1-z)∘n + z∘h
@@ -190,9 +196,7 @@ class Gru(Primitive):
     """
 
     carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
-    rereads = (1,)
 
-    reverse: bool = False
     activations: tuple[Activation, ...] = (SIGMOID, TANH)
     clip: float = 0.0
     traced: bool = False
@@ -225,11 +229,6 @@ class Gru(Primitive):
             h = np.where(alive, new, h)
         return (y.astype(xw.dtype), h.astype(xw.dtype), *((sums,) if self.traced else ()))
 
-    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
-        xw, r = ins[:2]
-        assert xw is not None and r is not None, "both are there"
-        return math.prod(xw.extents[:2]) * r.size  # x has been through its weights already
-
     @classmethod
     def examples(cls) -> Examples:
         a = ("f32[3,2,15]", "f32[5,15]", "f32[2,5]")
@@ -246,16 +245,14 @@ class Gru(Primitive):
             yield cls(traced=True), f"{d}[2,3,6]", f"{d}[2,6]", f"{d}[3,2]"
 
 
-class Rnn(Primitive):
+class Rnn(RecurrentLayer):
     """The plain recurrent layer: h' = f(xw + h·r).
 
     The results are y and the final h.  ONNX RNN.  Traced is xw + h·r [T, B, H].
     """
 
     carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
-    rereads = (1,)
 
-    reverse: bool = False
     activations: tuple[Activation, ...] = (TANH,)
     clip: float = 0.0
     traced: bool = False
@@ -278,11 +275,6 @@ class Rnn(Primitive):
             y[t] = np.where(alive, new, 0)
             h = np.where(alive, new, h)
         return (y.astype(xw.dtype), h.astype(xw.dtype), *((sums,) if self.traced else ()))
-
-    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
-        xw, r = ins[:2]
-        assert xw is not None and r is not None, "both are there"
-        return math.prod(xw.extents[:2]) * r.size  # x has been through its weights already
 
     @classmethod
     def examples(cls) -> Examples:

@@ -10,14 +10,13 @@ recurrent weights, transposed; `dy`, `dh` and `dc` are the gradients of the laye
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import Examples, Op, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
 from alpenglow.ops.recurrent import (
@@ -25,6 +24,7 @@ from alpenglow.ops.recurrent import (
     TANH,
     Activation,
     LstmLayer,
+    RecurrentLayer,
     activate,
     check_activations,
     steps,
@@ -76,8 +76,6 @@ class LstmGradient(LstmLayer):
     The results are the gradient of the sums, those of h0 and c0, and that of the peepholes by
     sequence [B, 3H], 0 without them.
     """
-
-    rereads = (1,)
 
     def infer(
         self, sums: TensorType, turned: TensorType, cells: TensorType, dy: TensorType,
@@ -144,9 +142,6 @@ class LstmGradient(LstmLayer):
             parts.append(m.mul(d_f, before))
         return [d_i, d_o, d_f, d_g], dbefore, parts
 
-    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
-        return work_of_steps(ins)
-
     @classmethod
     def examples(cls) -> Examples:
         a = ("f32[3,2,20]", "f32[20,5]", "f32[3,2,5]", "f32[3,2,5]", "f32[2,5]", "f32[2,5]")
@@ -164,16 +159,13 @@ class LstmGradient(LstmLayer):
         yield cls(), "f64[2,0,4]", "f64[4,1]", y, y, h, h
 
 
-class GruGradient(Primitive):
+class GruGradient(RecurrentLayer):
     """Gradients of Gru from its `sums`[T, B, 3H], and the h `before` each step [T, B, H].
 
     `fresh`[T, B, H] is the part of xw in n, if the reset comes after the product with its weights.
     The results are the gradients of xw, of the last part of the sums, and of h0.
     """
 
-    rereads = (1,)
-
-    reverse: bool = False
     activations: tuple[Activation, ...] = (SIGMOID, TANH)
     clip: float = 0.0
 
@@ -229,9 +221,6 @@ class GruGradient(Primitive):
         s = activate(m, f, self.clip, gate)
         return pulled(m, f, self.clip, m.mul(scaled, before), gate, s), m.mul(scaled, s)
 
-    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
-        return work_of_steps(ins)
-
     @classmethod
     def examples(cls) -> Examples:
         y, h = "f32[3,2,5]", "f32[2,5]"
@@ -247,12 +236,9 @@ class GruGradient(Primitive):
         yield cls(), "f64[0,2,3]", "f64[3,1]", y, y, "f64[2,1]", y
 
 
-class RnnGradient(Primitive):
+class RnnGradient(RecurrentLayer):
     """Gradients of Rnn, from its `sums`[T, B, H] = xw + h·r: of these, and of h0."""
 
-    rereads = (1,)
-
-    reverse: bool = False
     activations: tuple[Activation, ...] = (TANH,)
     clip: float = 0.0
 
@@ -278,9 +264,6 @@ class RnnGradient(Primitive):
         """Return the gradient of the sums of a step, for that of the h after it."""
         f = self.activations[0]
         return pulled(m, f, self.clip, dh, sums, activate(m, f, self.clip, sums))
-
-    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
-        return work_of_steps(ins)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -317,10 +300,3 @@ def check_fits(
             raise TypeRuleError(f"{op.name}: {what} is {t}, expected {expected} for dh {dh}")
     if lengths is not None and lengths != TensorType("i32", (batch,)):
         raise TypeRuleError(f"{op.name}: lengths are {lengths}, expected i32[{batch}]")
-
-
-def work_of_steps(ins: Sequence[TensorType | None]) -> int:
-    """Return how many multiply-adds the products of all steps take."""
-    sums, turned = ins[:2]
-    assert sums is not None and turned is not None, "both are there"
-    return math.prod(sums.extents[:2]) * turned.size

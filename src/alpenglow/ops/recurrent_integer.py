@@ -45,6 +45,8 @@ class LstmInteger(LstmLayer):
     less their zero points.  All else is as with Lstm.  com.microsoft DynamicQuantizeLSTM.
     """
 
+    rereads = ()  # the packed weights are dense
+
     def infer(
         self, xw: TensorType, r: TensorType, columns: TensorType, scale: TensorType,
         h0: TensorType, c0: TensorType, peepholes: TensorType | None = None,
