@@ -226,7 +226,7 @@ class Elementwise(Primitive, kind=True):
     @classmethod
     def examples(cls) -> Examples:
         """Apply the operator with its default attributes to each of `dtypes`, and to `edges`."""
-        yield from of_one_type(cls(), cls.dtypes, len(cls.operands))
+        yield from of_one_type(cls(), cls.dtypes)
         if cls.edges is not None:
             yield cls(), *[cls.edges] * len(cls.operands)
 
@@ -262,8 +262,9 @@ def meaning(cls: type[Op]) -> Callable[..., Any]:
     return cls.scalar if issubclass(cls, Elementwise) else cls.infer
 
 
-def of_one_type(op: Op, dtypes: Collection[str], count: int) -> Examples:
-    """Yield applications to `count` equal types: all shapes in one type, all types in one shape."""
+def of_one_type(op: Op, dtypes: Collection[str]) -> Examples:
+    """Yield applications to equal types: all `SHAPES` of one element type, all `dtypes` once."""
+    count = len(op.operands)
     main = next(d for d in ("f32", "c64", min(dtypes)) if d in dtypes)
     for shape in SHAPES:
         yield op, *[f"{main}[{shape}]"] * count

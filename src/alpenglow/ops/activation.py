@@ -7,11 +7,10 @@ from typing import Any
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Elementwise, Examples, check_dtype
+from alpenglow.ir.op import Composite, Elementwise, Examples, check_dtype, of_one_type
 from alpenglow.ir.types import FLOATS, SIGNED, TensorType
 from alpenglow.ops.arithmetic import Add, Clip, Mul, Neg
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.sample import unary
 
 
 class Relu(Composite):
@@ -26,7 +25,7 @@ class Relu(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS | SIGNED)
+        yield from of_one_type(cls(), FLOATS | SIGNED)
 
 
 class LeakyRelu(Elementwise):
@@ -40,8 +39,8 @@ class LeakyRelu(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(0.1), FLOATS)
-        yield from unary(cls(-2.0), {"f32"})
+        yield from of_one_type(cls(0.1), FLOATS)
+        yield from of_one_type(cls(-2.0), {"f32"})
 
 
 class PRelu(Elementwise):
@@ -86,8 +85,8 @@ class Elu(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(0.5), FLOATS)
-        yield from unary(cls(), {"f32"})
+        yield from of_one_type(cls(0.5), FLOATS)
+        yield from of_one_type(cls(), {"f32"})
 
 
 class Celu(Elementwise):
@@ -107,8 +106,8 @@ class Celu(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(2.0), FLOATS)
-        yield from unary(cls(), {"f32"})
+        yield from of_one_type(cls(2.0), FLOATS)
+        yield from of_one_type(cls(), {"f32"})
 
 
 class Selu(Elementwise):
@@ -124,8 +123,8 @@ class Selu(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield from unary(cls(0.5, 2.0), {"f32"})
+        yield from of_one_type(cls(), FLOATS)
+        yield from of_one_type(cls(0.5, 2.0), {"f32"})
 
 
 class HardSigmoid(Elementwise):
@@ -141,8 +140,8 @@ class HardSigmoid(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(0.25, 0.4), FLOATS)
-        yield from unary(cls(), {"f32"})
+        yield from of_one_type(cls(0.25, 0.4), FLOATS)
+        yield from of_one_type(cls(), {"f32"})
 
 
 class HardSwish(Elementwise):
@@ -192,8 +191,8 @@ class ThresholdedRelu(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(0.25), FLOATS)
-        yield from unary(cls(), {"f32"})
+        yield from of_one_type(cls(0.25), FLOATS)
+        yield from of_one_type(cls(), {"f32"})
 
 
 class Shrink(Elementwise):
@@ -209,8 +208,8 @@ class Shrink(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(1.5, 0.25), FLOATS)
-        yield from unary(cls(), {"f32"})
+        yield from of_one_type(cls(1.5, 0.25), FLOATS)
+        yield from of_one_type(cls(), {"f32"})
 
 
 class Mish(Elementwise):
@@ -247,8 +246,8 @@ class Gelu(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield from unary(cls(tanh=True), FLOATS)
+        yield from of_one_type(cls(), FLOATS)
+        yield from of_one_type(cls(tanh=True), FLOATS)
 
 
 class Swish(Elementwise):
@@ -269,5 +268,5 @@ class Swish(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
-        yield from unary(cls(1.5), {"f32"})
+        yield from of_one_type(cls(), FLOATS)
+        yield from of_one_type(cls(1.5), {"f32"})

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise, Examples, of_one_type
 from alpenglow.ir.types import FLOATS, NUMBERS, SIGNED, TensorType, holds
-from alpenglow.ops.sample import unary
 
 
 class Add(Elementwise):
@@ -177,6 +176,6 @@ class Clip(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(0, 6), NUMBERS)
-        yield from unary(cls(low=-0.5), FLOATS)
-        yield from unary(cls(high=0.25), FLOATS)
+        yield from of_one_type(cls(0, 6), NUMBERS)
+        yield from of_one_type(cls(low=-0.5), FLOATS)
+        yield from of_one_type(cls(high=0.25), FLOATS)

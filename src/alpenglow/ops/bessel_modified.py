@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise, Examples, of_one_type
 from alpenglow.ir.types import FLOATS, TensorType
-from alpenglow.ops.sample import unary
 from alpenglow.ops.series import chebyshev, dtype_of
 
 I0_NEAR = (
@@ -119,7 +118,7 @@ class BesselI(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
+        yield from of_one_type(cls(), FLOATS)
         for order in (0, 1):
             for scaled in (False, True):
                 yield cls(order, scaled), EDGES
@@ -160,7 +159,7 @@ class BesselK(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
+        yield from of_one_type(cls(), FLOATS)
         for order in (0, 1):
             for scaled in (False, True):
                 yield cls(order, scaled), EDGES

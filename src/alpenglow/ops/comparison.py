@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise, Examples, of_one_type
 from alpenglow.ir.types import ALL, DTYPES, FLOATS, NUMBERS
-from alpenglow.ops.sample import binary, unary
 
 
 class Equal(Elementwise):
@@ -22,7 +21,7 @@ class Equal(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from binary(cls(), ALL)
+        yield from of_one_type(cls(), ALL)
         yield cls(), np.array([1, 2, np.nan], np.float32), np.array([1, 3, np.nan], np.float32)
 
 
@@ -77,7 +76,7 @@ class IsNaN(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
+        yield from of_one_type(cls(), FLOATS)
         for dtype in sorted(FLOATS):
             yield cls(), np.array([np.nan, 1, np.inf, -np.nan]).astype(DTYPES[dtype])
 
@@ -99,7 +98,7 @@ class IsInf(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
+        yield from of_one_type(cls(), FLOATS)
         edges = np.array([np.inf, 1, -np.inf, np.nan])
         for dtype in sorted(FLOATS):
             yield cls(), edges.astype(DTYPES[dtype])

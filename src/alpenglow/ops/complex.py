@@ -28,6 +28,7 @@ from alpenglow.ir.op import (
     check_dtype,
     check_rank,
     normal_axis,
+    of_one_type,
 )
 from alpenglow.ir.types import COMPLEX, DTYPES, FLOATS, NAMES, PARTS, Array, TensorType
 from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
@@ -36,7 +37,6 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Concat, Reshape, Slice
 from alpenglow.ops.reduction import filled
-from alpenglow.ops.sample import binary, unary
 from alpenglow.ops.select import Where
 from alpenglow.ops.signal import Dft
 from alpenglow.ops.transcendental import Atan2, Cos, Exp, Hypot, LogHypot, Sin
@@ -63,7 +63,7 @@ class ViewAsReal(Primitive):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 class ViewAsComplex(Primitive):
@@ -107,7 +107,7 @@ class ComplexAdd(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from binary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 class ComplexSub(Composite):
@@ -121,7 +121,7 @@ class ComplexSub(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from binary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 class ComplexNeg(Composite):
@@ -135,7 +135,7 @@ class ComplexNeg(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 class Conjugate(Composite):
@@ -150,7 +150,7 @@ class Conjugate(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 class ComplexMul(Composite):
@@ -164,7 +164,7 @@ class ComplexMul(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from binary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 class RealQuotient(Elementwise):
@@ -201,7 +201,7 @@ class ComplexDiv(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from binary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 class ComplexAbs(Composite):
@@ -215,7 +215,7 @@ class ComplexAbs(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 class Angle(Composite):
@@ -230,16 +230,16 @@ class Angle(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), COMPLEX)
+        yield from of_one_type(cls(), COMPLEX)
 
 
 # ── functions ──
 
 
-def of_some_shapes(op: Op, count: int) -> Examples:
-    """Yield applications to `count` operands: few, as the kernels of functions are long."""
+def of_some_shapes(op: Op) -> Examples:
+    """Yield few applications, as the kernels of functions are long."""
     for t in ("c64[]", "c64[0,3]", "c64[17]", "c128[]"):
-        yield op, *[t] * count
+        yield op, *[t] * len(op.operands)
 
 
 class ComplexExp(Composite):
@@ -253,7 +253,7 @@ class ComplexExp(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from of_some_shapes(cls(), 1)
+        yield from of_some_shapes(cls())
 
 
 class ComplexLog(Composite):
@@ -267,7 +267,7 @@ class ComplexLog(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from of_some_shapes(cls(), 1)
+        yield from of_some_shapes(cls())
 
 
 class ComplexPow(Composite):
@@ -294,7 +294,7 @@ class ComplexPow(Composite):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from of_some_shapes(cls(), 2)
+        yield from of_some_shapes(cls())
 
 
 # ── sums of products ──

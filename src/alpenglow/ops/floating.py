@@ -9,12 +9,11 @@ import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise, Examples, of_one_type
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Floor, Mul, Neg, Sub
 from alpenglow.ops.logarithm import BIAS, Exp2
 from alpenglow.ops.reduction import as_type, filled, in_floats
-from alpenglow.ops.sample import binary
 from alpenglow.ops.select import Cast
 from alpenglow.ops.series import dtype_of
 
@@ -63,7 +62,7 @@ class NextAfter(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from binary(cls(), {"f32", "f64"})
+        yield from of_one_type(cls(), {"f32", "f64"})
         yield cls(), EDGES, EDGES[::-1].copy()
         yield cls(), EDGES, EDGES
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.op import Elementwise, Examples, of_one_type
 from alpenglow.ir.types import FLOATS, TensorType
-from alpenglow.ops.sample import unary
 from alpenglow.ops.series import polynomial
 
 STIRLING = (
@@ -179,7 +178,7 @@ class Polygamma(Elementwise):
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), FLOATS)
+        yield from of_one_type(cls(), FLOATS)
         for n in (1, 2, 3, 4):
             yield cls(n), EDGES
 

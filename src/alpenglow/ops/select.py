@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import SHAPES, Elementwise, Examples, Primitive, check_arity
+from alpenglow.ir.op import SHAPES, Elementwise, Examples, Primitive, check_arity, of_one_type
 from alpenglow.ir.types import (
     ALL,
     COMPLEX,
@@ -25,7 +25,6 @@ from alpenglow.ir.types import (
     width,
 )
 from alpenglow.kernel.narrow import ROUNDINGS, largest, power_of_two
-from alpenglow.ops.sample import unary
 
 
 class Where(Elementwise):
@@ -95,7 +94,7 @@ class Cast(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         for dtype in ("f32", "i32", "bool"):
-            yield from unary(cls(dtype), (ALL - UNSIGNED if dtype == "i32" else ALL) | NARROW)
+            yield from of_one_type(cls(dtype), (ALL - UNSIGNED if dtype == "i32" else ALL) | NARROW)
         for dtype in sorted((ALL | NARROW) - UNSIGNED):
             yield cls(dtype), "f32[17]"
             yield cls(dtype), "bool[17]"
