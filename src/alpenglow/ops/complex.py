@@ -96,75 +96,62 @@ class ViewAsComplex(Primitive):
 # ── arithmetic ──
 
 
-class ComplexAdd(Composite):
-    """x + y of complex numbers."""
+class ComplexUnary(Composite, kind=True):
+    """A function of a complex tensor; unless `infer` is overridden, the result has its type."""
+
+    def infer(self, x: TensorType) -> TensorType:
+        return alike(self, x)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from of_one_type(cls(), COMPLEX)
+
+
+class ComplexBinary(Composite, kind=True):
+    """A function of two complex tensors of one type, which is also that of the result."""
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         return alike(self, x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from of_one_type(cls(), COMPLEX)
+
+
+class ComplexAdd(ComplexBinary):
+    """x + y of complex numbers."""
 
     def lower(self, b: Graph, x: Value, y: Value) -> Value:
         return b(ViewAsComplex(), b(Add(), b(ViewAsReal(), x), b(ViewAsReal(), y)))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from of_one_type(cls(), COMPLEX)
 
-
-class ComplexSub(Composite):
+class ComplexSub(ComplexBinary):
     """x - y of complex numbers."""
-
-    def infer(self, x: TensorType, y: TensorType) -> TensorType:
-        return alike(self, x, y)
 
     def lower(self, b: Graph, x: Value, y: Value) -> Value:
         return b(ViewAsComplex(), b(Sub(), b(ViewAsReal(), x), b(ViewAsReal(), y)))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from of_one_type(cls(), COMPLEX)
 
-
-class ComplexNeg(Composite):
+class ComplexNeg(ComplexUnary):
     """-x of complex numbers."""
-
-    def infer(self, x: TensorType) -> TensorType:
-        return alike(self, x)
 
     def lower(self, b: Graph, x: Value) -> Value:
         return b(ViewAsComplex(), b(Neg(), b(ViewAsReal(), x)))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from of_one_type(cls(), COMPLEX)
 
-
-class Conjugate(Composite):
+class Conjugate(ComplexUnary):
     """Complex x with the sign of its imaginary part turned."""
-
-    def infer(self, x: TensorType) -> TensorType:
-        return alike(self, x)
 
     def lower(self, b: Graph, x: Value) -> Value:
         real, imaginary = parts(b, x)
         return joined(b, real, b(Neg(), imaginary))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from of_one_type(cls(), COMPLEX)
 
-
-class ComplexMul(Composite):
+class ComplexMul(ComplexBinary):
     """x * y of complex numbers: (ac - bd) + (ad + bc)i."""
-
-    def infer(self, x: TensorType, y: TensorType) -> TensorType:
-        return alike(self, x, y)
 
     def lower(self, b: Graph, x: Value, y: Value) -> Value:
         return joined(b, *product(b, parts(b, x), parts(b, y)))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from of_one_type(cls(), COMPLEX)
 
 
 class RealQuotient(Elementwise):
@@ -185,26 +172,19 @@ class RealQuotient(Elementwise):
         return m.div(m.add(along, m.mul(across, ratio)), divisor)
 
 
-class ComplexDiv(Composite):
+class ComplexDiv(ComplexBinary):
     """x / y of complex numbers, by the method of Smith: y may be as large or small as its parts.
 
     x / 0 has parts that are infinite or NaN, as those of x divided by 0 are.
     """
-
-    def infer(self, x: TensorType, y: TensorType) -> TensorType:
-        return alike(self, x, y)
 
     def lower(self, b: Graph, x: Value, y: Value) -> Value:
         (p, q), (r, s) = parts(b, x), parts(b, y)
         real = b(RealQuotient(), p, q, r, s)
         return joined(b, real, b(RealQuotient(), q, b(Neg(), p), r, s))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from of_one_type(cls(), COMPLEX)
 
-
-class ComplexAbs(Composite):
+class ComplexAbs(ComplexUnary):
     """|x| of complex numbers, a real, which neither over- nor underflows on the way."""
 
     def infer(self, x: TensorType) -> TensorType:
@@ -213,12 +193,8 @@ class ComplexAbs(Composite):
     def lower(self, b: Graph, x: Value) -> Value:
         return b(Hypot(), *bare_parts(b, x))
 
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from of_one_type(cls(), COMPLEX)
 
-
-class Angle(Composite):
+class Angle(ComplexUnary):
     """The angle of complex x from -pi to pi, a real; 0 for 0, pi for -0.  NumPy angle."""
 
     def infer(self, x: TensorType) -> TensorType:
@@ -227,10 +203,6 @@ class Angle(Composite):
     def lower(self, b: Graph, x: Value) -> Value:
         real, imaginary = bare_parts(b, x)
         return b(Atan2(), imaginary, real)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from of_one_type(cls(), COMPLEX)
 
 
 # ── functions ──
@@ -242,11 +214,8 @@ def of_some_shapes(op: Op) -> Examples:
         yield op, *[t] * len(op.operands)
 
 
-class ComplexExp(Composite):
+class ComplexExp(ComplexUnary):
     """e raised to complex x."""
-
-    def infer(self, x: TensorType) -> TensorType:
-        return alike(self, x)
 
     def lower(self, b: Graph, x: Value) -> Value:
         return joined(b, *exponential(b, parts(b, x)))
@@ -256,11 +225,8 @@ class ComplexExp(Composite):
         yield from of_some_shapes(cls())
 
 
-class ComplexLog(Composite):
+class ComplexLog(ComplexUnary):
     """The natural logarithm of complex x, cut along the negative reals.  That of 0 is -inf."""
-
-    def infer(self, x: TensorType) -> TensorType:
-        return alike(self, x)
 
     def lower(self, b: Graph, x: Value) -> Value:
         return joined(b, *logarithm(b, parts(b, x)))
@@ -270,15 +236,12 @@ class ComplexLog(Composite):
         yield from of_some_shapes(cls())
 
 
-class ComplexPow(Composite):
+class ComplexPow(ComplexBinary):
     """Complex x raised to complex y: e raised to y log(x).
 
     0 raised to y is 1 where y is 0, 0 where the real part of y is positive, and otherwise NaN.
     The error is that of y log(x) as an angle: it grows with |y|.
     """
-
-    def infer(self, x: TensorType, y: TensorType) -> TensorType:
-        return alike(self, x, y)
 
     def lower(self, b: Graph, x: Value, y: Value) -> Value:
         base, exponent = parts(b, x), parts(b, y)
