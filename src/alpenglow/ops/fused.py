@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
-
-if TYPE_CHECKING:
-    from alpenglow.ir.graph import Graph
 
 
 class Fused(Op):

@@ -16,8 +16,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import SimpleQueue
+from typing import Any, Protocol
 
 from alpenglow.base.errors import AlpenglowError, CancelledError, OptionError, TimeLimitError
 from alpenglow.kernel.faults import OUT_OF_RANGE
@@ -100,6 +102,24 @@ class Call:
     def end(self) -> None:
         """Say that the part has ended."""
         self._part = None
+
+
+Results = dict[str, Any]
+"""The outputs of a call by name."""
+
+Work = Callable[[Call], Results]
+"""Returns the outputs; the call is what stops it."""
+
+
+class Queue(Protocol):
+    """Runs one call after another.  `runtime.requests.Manager` is one; nothing imports that module
+    before the first request."""
+
+    def submit(
+        self, work: Work, priority: int = 0, deadline: float | None = None
+    ) -> Future[Results]:
+        """Return a future of the outputs of `work`."""
+        ...
 
 
 @contextmanager

@@ -12,10 +12,11 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
@@ -29,18 +30,13 @@ from alpenglow.machines.api import Artifact, Device
 from alpenglow.machines.registry import device_for
 from alpenglow.program import print_program
 from alpenglow.runtime import ahead, archive, calls, describe, feeds, lasting, short
-from alpenglow.runtime.calls import Call, StopWord
+from alpenglow.runtime.calls import Call, Queue, StopWord
 from alpenglow.runtime.describe import Description
 from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.held import Held
 from alpenglow.runtime.layout import Place
 from alpenglow.runtime.session import Session
 from alpenglow.runtime.timing import Timings
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from alpenglow.runtime.requests import Manager
 
 Restore = Callable[[Any, int | None], "Executable"]
 
@@ -76,7 +72,7 @@ class Executable(ABC):
     _initial: Mapping[str, Value] = MappingProxyType({})
 
     _growing: Mapping[str, int] = MappingProxyType({})
-    manager: Manager | None = None  # of requests, once there has been one
+    manager: Queue | None = None  # of requests, once there has been one
     device: Device | None = None  # with memory of its own, which runs the code
 
     def __init__(
@@ -325,8 +321,10 @@ class Executable(ABC):
         deadline has passed; the future has what else `run` raises.
         """
         self._check_host()
-        manager = self.manager or import_module("alpenglow.runtime.requests").managed(self)
-        return manager.call(self, feeds, outputs, priority, calls.end_of(deadline, timeout))
+        requests = import_module("alpenglow.runtime.requests")
+        end = calls.end_of(deadline, timeout)
+        future: Future[dict[str, Any]] = requests.submit(self, feeds, outputs, priority, end)
+        return future
 
     async def arun(
         self,

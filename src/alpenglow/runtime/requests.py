@@ -14,21 +14,21 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from alpenglow.base.errors import BusyError, OptionError, TimeLimitError, UnsupportedError
 from alpenglow.base.words import shown
+from alpenglow.ir.types import TensorType
 from alpenglow.runtime import calls, deadlines, feeds, short
-from alpenglow.runtime.calls import Call
-
-if TYPE_CHECKING:
-    from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.calls import Call, Queue, Results, StopWord, Work
+from alpenglow.runtime.feeds import Places
+from alpenglow.runtime.layout import Place
 
 MOST_WAITING = 10_000
 """How many requests wait for an Executable at most."""
@@ -40,9 +40,34 @@ MOST_SECONDS = 10 * YEAR
 LAST_SECONDS = 1.0
 """How long what runs is waited for as a process ends, once it was told to end."""
 
-Results = dict[str, Any]
-Work = Callable[[Call], Results]
-"""Returns the outputs; the call is what stops it."""
+
+class Managed(Protocol):
+    """The part of an Executable that requests for it use."""
+
+    name: str
+    inputs: dict[str, TensorType]
+    outputs: dict[str, TensorType]
+    threads: int | None
+    manager: Queue | None
+
+    @property
+    def running(self) -> set[StopWord | Call]:
+        """The calls whose code runs now."""
+        ...
+
+    def short_place(self, arrays: Sequence[Any], lends: bool = False) -> Place | None:
+        """Return where a call with inputs of these shapes runs quickly, if one has run there."""
+        ...
+
+    def run_some(
+        self,
+        arrays: Mapping[str, Any],
+        out: Places | None,
+        outputs: Sequence[str] | None,
+        call: Call | None,
+    ) -> Results:
+        """Return the outputs that are wanted."""
+        ...
 
 
 class Request(Future[Results]):
@@ -254,16 +279,6 @@ class Manager:
         self._closed = False
         self._current: Request | None = None
 
-    def call(
-        self, exe: Executable, arrays: Mapping[str, Any], outputs: Sequence[str] | None,
-        priority: int, deadline: float | None,
-    ) -> Request:  # fmt: skip
-        """Return a request for a call of an Executable; raise FeedError if names do not fit."""
-        feeds.named(arrays, exe.inputs)
-        if outputs is not None:
-            feeds.chosen(outputs, exe.outputs)
-        return self.submit(partial(run, exe, arrays, outputs), priority, deadline)
-
     def submit(self, work: Work, priority: int = 0, deadline: float | None = None) -> Request:
         """Return a request that runs when its turn has come; raise BusyError if too many wait."""
         check(priority, deadline)
@@ -349,17 +364,29 @@ def _serve(manager: Manager) -> None:
         pass
 
 
-def managed(exe: Executable) -> Manager:
+def submit(
+    exe: Managed, arrays: Mapping[str, Any], outputs: Sequence[str] | None,
+    priority: int, deadline: float | None,
+) -> Future[Results]:  # fmt: skip
+    """Return a request for a call of an Executable; raise FeedError if names do not fit."""
+    feeds.named(arrays, exe.inputs)
+    if outputs is not None:
+        feeds.chosen(outputs, exe.outputs)
+    queue = exe.manager or _managed(exe)
+    return queue.submit(partial(run, exe, arrays, outputs), priority, deadline)
+
+
+def _managed(exe: Managed) -> Queue:
     """Return the manager of an Executable, made if need be; it ends with the Executable."""
     with _making:
         if exe.manager is None:
-            exe.manager = Manager(exe.name, MOST_WAITING)
-            weakref.finalize(exe, exe.manager.end).atexit = False
+            exe.manager = manager = Manager(exe.name, MOST_WAITING)
+            weakref.finalize(exe, manager.end).atexit = False
         return exe.manager
 
 
 def run(
-    exe: Executable, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call
+    exe: Managed, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call
 ) -> Results:
     """Return what `exe.run` returns, as a call that others may stop."""
     if outputs is None:
