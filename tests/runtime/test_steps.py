@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import alpenglow as ag
+from alpenglow.frontends import control
 from alpenglow.runtime import runner
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.staged import StagedExecutable
@@ -155,7 +156,10 @@ def test_steps_do_not_keep_what_the_tree_of_stages_has_dropped(
 
 
 def branching(source: str, outputs: list[str]) -> StagedExecutable:
-    """Return a model of two branches: one has more to do, one hands `source` on as it is."""
+    """Return a model of two branches, of which one is imported when it is taken.
+
+    One has more to do, one hands `source` on as it is.
+    """
     far = helper.make_graph([node("Exp", ["x"], ["far"])], "far", [], [info("far", None)])
     near = helper.make_graph(
         [node("Identity", [source], ["near"])], "near", [], [info("near", None)]
@@ -166,7 +170,10 @@ def branching(source: str, outputs: list[str]) -> StagedExecutable:
         node("Greater", ["most", "half"], ["is_far"]),
         node("If", ["is_far"], ["y"], then_branch=far, else_branch=near),
     ]
-    return compiled(model(nodes, [info("x", ["N"])], outputs, {"half": np.array(0.5, np.float32)}))
+    made = model(nodes, [info("x", ["N"])], outputs, {"half": np.array(0.5, np.float32)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control, "SHORT", 0)
+        return compiled(made)
 
 
 @pytest.mark.parametrize("source", ["x", "t"])

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from alpenglow.base.errors import FeedError
+from alpenglow.frontends import control
 from alpenglow.machines.registry import this_process
 from alpenglow.runtime import loops, row
 from alpenglow.runtime.row import Ran
@@ -323,6 +324,7 @@ def test_few_turns_ask_little() -> None:
         return original(self, inputs, sliced, first, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control, "SHORT", 0)
         patch.setattr(Runner, "run_row", run_row)
         exe.run({"n": count(100), "a0": numbers(3)})
 
