@@ -142,6 +142,71 @@ def test_a_scan_over_few_slices_is_a_graph(function: Callable[..., Any]) -> None
     assert_equal(ag.compile(graph), function, (rows(3, seed=1),))
 
 
+@pytest.mark.parametrize("name", ["branch of data", "branch of extents"])
+def test_short_branches_are_a_graph(name: str) -> None:
+    assert isinstance(ag.load(exported(CASES[name])), ag.Graph)
+
+
+def test_branches_make_several_results() -> None:
+    def several(x: torch.Tensor, c: torch.Tensor) -> Any:
+        return torch.cond(
+            c, lambda x: (x + 1, x.sum(0), x.max()), lambda x: (x * 2, -x[0], x.min()), (x,)
+        )
+
+    graph = ag.load(exported((several, (rows(3), number(True)), (OPEN[0], {}), ())))
+
+    assert isinstance(graph, ag.Graph)
+    exe = ag.compile(graph)
+    for n, c in ((3, True), (5, False), (2, True)):
+        assert_equal(exe, several, (rows(n), number(c)))
+
+
+def test_a_branch_that_is_not_taken_ends_no_call() -> None:
+    def picked(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return torch.cond(i.max() < 3, lambda x, i: x[i] * 2, lambda x, i: x * 3, (x, i))
+
+    loaded = ag.load(exported((picked, (rows(3), number([0, 1, 2])), None, ())))
+    exe = ag.compile(loaded)
+
+    assert isinstance(loaded, TorchModel)
+    for i in ([2, 2, 0], [7, 8, 9]):
+        assert_equal(exe, picked, (rows(3), number(i)))
+
+
+def test_costly_branches_are_parts() -> None:
+    def costly(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x.neg(), (x,))
+
+    for n, is_cheap in ((64, True), (128, False)):
+        x = torch.eye(n)
+        loaded = ag.load(exported((costly, (x,), None, ())))
+
+        assert isinstance(loaded, ag.Graph) == is_cheap
+        for sign in (1, -1):
+            assert_equal(ag.compile(loaded), costly, (sign * x,))
+
+
+def test_a_branch_that_draws_random_numbers_is_not_computed_for_the_other() -> None:
+    def drawn(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x + torch.rand(3, 8), lambda x: x.neg(), (x,))
+
+    exe = ag.compile(exported((drawn, (rows(3),), None, ())))
+
+    assert_equal(exe, drawn, (-torch.ones(3, 8),))
+    with pytest.raises(UnsupportedError, match="no generator"):
+        exe(np.ones((3, 8), np.float32))
+
+
+def test_a_branch_is_a_graph_behind_what_depends_on_data() -> None:
+    def kept(x: torch.Tensor) -> torch.Tensor:
+        y = x[x > 0]
+        return torch.cond(y.sum() > 3, lambda y: y * 2, lambda y: y - 1, (y,))
+
+    exe = ag.compile(exported((kept, (rows(3),), None, ())))
+    for scale in (0.01, 10, 1):
+        assert_equal(exe, kept, (rows(3) * scale,))
+
+
 def test_a_number_out_of_its_range_ends_the_call() -> None:
     def checked(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
         k = n.item()

@@ -1,8 +1,9 @@
 """Calls of operators on functions: in their place stand the calls of a function's body.
 
-What a condition decides must be known: of two branches the one that is taken is imported, nothing
-of the other.  A scan over as many slices as are known, and few, is so many copies of its body; what
-goes on for as long as data say is a loop of the runtime's (`loops`).
+Of two branches the one that is taken is imported, if it is known which.  Otherwise both are
+computed and the results chosen, if that is cheap (`frontends.choice`).  A scan over as many slices
+as are known, and few, is so many copies of its body; what goes on for as long as data say is a loop
+of the runtime's (`loops`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.control import SHORT
+from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.torch.program import Argument, Body, Call, Condition, Ref
 from alpenglow.frontends.torch.symbols import is_untold, untold
 from alpenglow.frontends.torch.table import Site
@@ -41,6 +44,10 @@ class Splice:
     constants: Mapping[str, Array] = field(default_factory=dict)
 
 
+Branch = tuple[Splice, tuple[Argument, ...]]
+"""The calls of a branch, and its results."""
+
+
 class Importing(Protocol):
     """What an expansion asks of the importer."""
 
@@ -51,6 +58,8 @@ class Importing(Protocol):
     def given(self, argument: Argument) -> Any: ...
 
     def learn(self, name: str, extent: Dim) -> None: ...
+
+    def computes_all(self, call: Call, chooser: Value, branches: Sequence[Branch]) -> bool: ...
 
 
 Expansion = Callable[[Importing, Call], Splice]
@@ -168,14 +177,26 @@ def returned(call: Call, outputs: Sequence[Argument]) -> list[Call]:
 
 @expands("cond")
 def cond(importer: Importing, call: Call) -> Splice:
-    """The branch that is taken."""
-    condition = importer.given(call.arguments["pred"])
+    """The branch that is taken, or nothing if both are computed already."""
+    condition, operands = importer.given(call.arguments["pred"]), call.arguments["operands"]
     if not isinstance(condition, Value | Condition | bool | int):
         raise UnsupportedError(f"cond: the condition is {condition!r}")
-    taken = importer.site(call).truth(condition)
-    body, operands = call.arguments["true_fn" if taken else "false_fn"], call.arguments["operands"]
-    assert isinstance(body, Body) and isinstance(operands, tuple), "what cond is called with"
-    splice, outputs = inlined(body, operands, f"{call.name}.{int(taken)}.", call.source)
+    assert isinstance(operands, tuple), "what cond is called with"
+
+    def branch(taken: bool) -> Branch:
+        body = call.arguments["true_fn" if taken else "false_fn"]
+        assert isinstance(body, Body), "what cond is called with"
+        return inlined(body, operands, f"{call.name}.{int(taken)}.", call.source)
+
+    site = importer.site(call)
+    try:
+        splice, outputs = branch(site.truth(condition))
+    except Needed:
+        branches = branch(True), branch(False)
+        short = sum(len(splice.calls) for splice, _ in branches) <= SHORT
+        if short and importer.computes_all(call, site.constant(condition, "bool"), branches):
+            return Splice(())
+        raise
     return Splice([*splice.calls, *returned(call, outputs)], splice.types, splice.constants)
 
 

@@ -10,6 +10,7 @@ import itertools
 import random
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any
 
 from alpenglow.base.errors import (
@@ -20,10 +21,11 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
+from alpenglow.frontends.choice import is_cheap
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.checks import checked, checked_by, without_places
-from alpenglow.frontends.torch.control import LOOPS, Splice, expanded
+from alpenglow.frontends.torch.control import LOOPS, Branch, Splice, expanded
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import (
     Argument,
@@ -56,7 +58,11 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.generate import Range, Size
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.movement import Reshape, stretch
+from alpenglow.ops.select import Where
+
+TAKEN = ("refusals", "later", "needs", "demands", "symbols")
+"""What has not changed after an import that took nothing for granted and left nothing out."""
 
 TRIALS = 8
 """With how many values of their symbols two extents are compared that are not the same text."""
@@ -118,6 +124,9 @@ class Importer:
         waiting = deque(without_places(calls, self.types, self.symbols))
         self.checked |= checked(waiting)
         self._modules.update(call.module for call in waiting)
+        self._run(waiting)
+
+    def _run(self, waiting: deque[Call]) -> None:
         while waiting:
             call = waiting.popleft()
             if checked_by(call) in self.held:  # its maker checks it
@@ -136,13 +145,56 @@ class Importer:
                 continue
             if splice is None:
                 self._call(call)
+            else:
+                self._enter(call, splice)
+                waiting.extendleft(reversed(splice.calls))
+
+    def _enter(self, call: Call, splice: Splice) -> None:
+        """Take what calls that stand for one are called, read and make."""
+        self.types |= splice.types
+        self.constants |= splice.constants
+        origin = self._origins.get(id(call), call)
+        self._origins |= dict.fromkeys(map(id, splice.calls), origin)
+        self._spliced.append(splice)  # an id is its call's as long as that lives
+
+    def computes_all(self, call: Call, chooser: Value, branches: Sequence[Branch]) -> bool:
+        """Import all branches of a call, and the choice of its results by a truth value.
+
+        Takes them back and returns False if they are not cheap, or if one is refused, waits for
+        data, draws random numbers, or takes anything for granted: what is not run must not end the
+        call.
+        """
+        state = {n: copy(x) for n, x in vars(self).items() if isinstance(x, dict | list | set)}
+        before, drawn = len(self.g.nodes), self.generator
+        try:
+            for splice, _ in branches:
+                self._enter(call, splice)
+                self._run(deque(splice.calls))
+            nodes = list(itertools.islice(reversed(self.g.nodes), len(self.g.nodes) - before))
+            taken = any(getattr(self, n) != state[n] for n in TAKEN) or self.generator is not drawn
+            if not taken and is_cheap(nodes):
+                self._choose(call, chooser, [outputs for _, outputs in branches])
+                return True
+        except AlpenglowError:
+            pass  # the branch that is taken reports it
+        vars(self).update(state)
+        self.generator = drawn
+        told = {} if self.known is None else self.known.types
+        self.values |= {n: v for n, v in self.g.inputs.items() if n in told}
+        return False
+
+    def _choose(
+        self, call: Call, chooser: Value, branches: Sequence[Sequence[Argument]]
+    ) -> None:
+        for name, column in zip(call.results, zip(*branches, strict=True), strict=True):
+            if not name:
                 continue
-            self.types |= splice.types
-            self.constants |= splice.constants
-            origin = self._origins.get(id(call), call)
-            self._origins |= dict.fromkeys(map(id, splice.calls), origin)
-            self._spliced.append(splice)  # an id is its call's as long as that lives
-            waiting.extendleft(reversed(splice.calls))
+            values = [self.output(a) for a in column]
+            if len({v.type for v in values}) > 1:
+                raise UnsupportedError("branches make values of different types")
+            v = self.g(Where(), stretch(self.g, chooser, values[0].type.shape), *values)
+            self.values[name] = self._checked(name, v)
+            self._call_it(v, call)
 
     def output(self, argument: Argument) -> Value:
         """Return an output of a body: a tensor, or a number as one."""
