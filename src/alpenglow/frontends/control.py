@@ -69,10 +69,11 @@ class Along:
 
 @dataclass(frozen=True, slots=True)
 class Scan(Generic[P]):
-    """The body runs `count` times: on the constants of the iteration, what is carried, and a row of
-    each operand that is scanned.  It makes what is carried anew, and rows that are stacked.
+    """The body runs `count` times.  Its operands are the constants of the iteration, the carried
+    values, and a row of each scanned operand.  Its results are the carried values of the next
+    iteration, and rows that are stacked.
 
-    `constants` returns those of an iteration by its number.
+    `constants` returns the constants of an iteration by its number.
     """
 
     body: Region[P]

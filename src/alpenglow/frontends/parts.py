@@ -218,7 +218,7 @@ class PartImporter(ABC):
 
 
 def _folding(node: Node, folded: Mapping[Value, Value]) -> list[Array | None] | None:
-    """Return the operands of a node, if they are constants and few, and so is what it makes."""
+    """Return the operands of a node if they are small constants and its results are small."""
     inputs = [folded.get(v, v) if v is not None else None for v in node.inputs]
     if any(v is not None and (v.array is None or v.type.size > LARGEST_OPERAND) for v in inputs):
         return None

@@ -1,4 +1,4 @@
-"""Rows of tensors: what a loop takes of an operand in one iteration, and what it stacks."""
+"""Rows of tensors: a loop takes one of an operand in each iteration, and stacks one of a result."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class ComplexUnary(Composite, kind=True):
 
 
 class ComplexBinary(Composite, kind=True):
-    """A function of two complex tensors of one type, which is also that of the result."""
+    """A function of two complex tensors of one type; the result has the same type."""
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         return alike(self, x, y)

@@ -1,4 +1,4 @@
-"""Which branches are all computed: those of few operations that only compute."""
+"""Branches are all computed if they are cheap and only compute."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ def test_results_of_branches_are_chosen_one_by_one(dtype: str) -> None:
         number = np.array(c, exe.inputs["c"].numpy)
         return [float(x[0]) for x in exe.run({"c": number, **feeds}).values()]
 
-    # The first branch is that of true, and of the number 0.
+    # The first branch is taken by true, and by the number 0.
     assert taken(1) == ([0.0, 1.0] if dtype == "bool" else [2.0, 3.0])
     assert taken(0) == ([2.0, 3.0] if dtype == "bool" else [0.0, 1.0])

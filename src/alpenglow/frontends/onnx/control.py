@@ -24,7 +24,7 @@ LOOPS = ("Loop", "Scan")
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What an import knows: the number that a value is (None: not known), the type of a value."""
+    """Two questions to an importer: the integer that a value is (None if unknown), and its type."""
 
     number: Callable[[str], int | None]
     type_of: Callable[[str], TensorType]
@@ -32,10 +32,11 @@ class Knowledge:
 
 @dataclass(frozen=True, slots=True)
 class Scanning:
-    """How a Scan goes along its operands, of which it carries the first.
+    """The operands of a Scan, and the axes that it goes along.
 
-    Along what is scanned, and then what is stacked.  `lengths` is the operand that says how long
-    each of a batch is, "" if none does.
+    The first `states` operands are carried, the others are scanned.  `along` has the axes of the
+    scanned operands, then of the stacked results.  If it is `batched`, the operand `lengths` may
+    give the length of each sequence of the batch; it is "" if there is none.
     """
 
     inputs: tuple[str, ...]
@@ -56,7 +57,7 @@ def branches(step: NodeStep, folder: Path | None) -> Branch[onnx.NodeProto]:
 def turning(
     step: NodeStep, opset: int, known: Knowledge, folder: Path | None
 ) -> Scan[onnx.NodeProto] | None:
-    """Return what a Loop or a Scan comes to if it is known to turn a few times, else None."""
+    """Return a Loop or a Scan that is known to turn a few times as a scan, any other as None."""
     node = step.payload
     body = graph_of(node, "body")
     strings = any(t.data_type == TensorProto.STRING for t in body.initializer)
@@ -143,7 +144,7 @@ def scanning(node: onnx.NodeProto, body: onnx.GraphProto, batched: bool) -> Scan
 
 
 def _size(g: onnx.GraphProto) -> int:
-    """Return how many nodes a graph has, those of graphs in it included."""
+    """Return the number of nodes of a graph and of all graphs in it."""
     return sum(1 + sum(map(_size, graphs_of(node))) for node in g.node)
 
 

@@ -1,4 +1,4 @@
-"""Nodes as steps, and graphs of nodes as regions: what an import of ONNX goes through."""
+"""Nodes of ONNX as steps, and graphs of nodes as regions."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ from alpenglow.ops.movement import Reshape, stretch
 from alpenglow.ops.select import Where
 
 TAKEN = ("refusals", "later", "needs", "demands", "symbols")
-"""What has not changed after an import that took nothing for granted and left nothing out."""
+"""State that an import leaves as it was if it takes nothing for granted and leaves nothing out."""
 
 TRIALS = 8
 """With how many values of their symbols two extents are compared that are not the same text."""
@@ -161,8 +161,8 @@ class Importer:
         """Import all branches of a call, and the choice of its results by a truth value.
 
         Takes them back and returns False if they are not cheap, or if one is refused, waits for
-        data, draws random numbers, or takes anything for granted: what is not run must not end the
-        call.
+        data, draws random numbers, or takes anything for granted: a branch that is not taken must
+        not end the call.
         """
         state = {n: copy(x) for n, x in vars(self).items() if isinstance(x, dict | list | set)}
         before, drawn = len(self.g.nodes), self.generator
