@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -58,17 +59,19 @@ class PartImporter(ABC):
     def attempt(self, imported: Callable[[], None]) -> bool:
         """Import something as a whole; take it back and return False if a part of it waits or is
         refused."""
-        before, missing = len(self.later), set(self._missing)
-        needs, beside, values = dict(self.needs), dict(self.beside), dict(self.values)
+        # What is known of the elements of a value stays true.
+        state = {n: copy(x) for n, x in vars(self).items()
+                 if isinstance(x, dict | list | set) and n != "known"}  # fmt: skip
+        before = len(self.later)
         try:
             imported()
             if len(self.later) == before:
                 return True
         except AlpenglowError:
             pass  # the other way to import it reports it
-        del self.later[before:]
-        self._missing, self.needs, self.beside = missing, needs, beside
-        self.values = values | self.g.inputs  # those that were read for the first time stay
+        vars(self).update(state)
+        # Inputs that were read for the first time are in the graph.
+        self.values |= {n: v for n, v in self.g.inputs.items() if n in self.given.types}
         return False
 
     def constant(self, name: str) -> Array | None:

@@ -49,7 +49,7 @@ class StepImporter(PartImporter, Generic[P]):
             try:
                 if instead := self._instead(step):
                     waiting.extendleft(reversed(instead))
-                elif any(name in self._missing for name in step.reads) or step.kind == LOOP:
+                elif self._waits(step):
                     self._postpone(step)
                 else:
                     waiting.extendleft(reversed(self._taken(step)))
@@ -111,14 +111,17 @@ class StepImporter(PartImporter, Generic[P]):
         """Return a value that is no result and no input of a run; raise ModelError without one."""
 
     @abstractmethod
-    def _convert(self, step: Step[P]) -> Value | Sequence[Value]:
-        """Return what a step makes: no fewer values than it has results."""
+    def _step(self, step: Step[P]) -> None:
+        """Import a step that runs no regions."""
 
-    @abstractmethod
-    def _check(self, step: Step[P], i: int, v: Value) -> Value:
-        """Return a result as it is declared; raise ModelError if it is of another type."""
+    def _granted(self) -> object:
+        """Return what the import takes for granted so far, to be compared."""
 
     # ── steps ──
+
+    def _waits(self, step: Step[P]) -> bool:
+        """Return True if a step reads what is not there yet, or is a loop of the runtime's."""
+        return step.kind == LOOP or any(name in self._missing for name in step.reads)
 
     def _taken(self, step: Step[P]) -> Sequence[Step[P]]:
         """Import a step; return those that stand for it instead, if they do."""
@@ -154,11 +157,11 @@ class StepImporter(PartImporter, Generic[P]):
         steps = all_branches(step, control, self)
         if steps is None:
             return False
-        before = len(self.g.nodes)
+        before, granted = len(self.g.nodes), self._granted()
 
         def imported() -> None:
             self.run(steps)
-            if not is_cheap(self._since(before)):
+            if self._granted() != granted or not is_cheap(self._since(before)):
                 raise UnsupportedError("a branch that is not taken costs time, or may end the call")
 
         return self.attempt(imported)
@@ -191,6 +194,25 @@ class StepImporter(PartImporter, Generic[P]):
             self.known[v] = elements
         return v
 
+    def _operands(self, step: Step[P]) -> Operands:
+        return Operands(self.g, step.kind, step.label, step.inputs, step.outputs, self)
+
+    def _postpone(self, step: Step[P]) -> None:
+        self.later.append(step)
+        self._missing.update(filter(None, step.outputs))
+
+
+class ConvertingImporter(StepImporter[P]):
+    """The state of the import of one part of a model in which each result is a tensor."""
+
+    @abstractmethod
+    def _convert(self, step: Step[P]) -> Value | Sequence[Value]:
+        """Return what a step makes: no fewer values than it has results."""
+
+    @abstractmethod
+    def _check(self, step: Step[P], i: int, v: Value) -> Value:
+        """Return a result as it is declared; raise ModelError if it is of another type."""
+
     def _step(self, step: Step[P]) -> None:
         results, fresh = self._tried(lambda: self._imported(step))
         for name, v in zip(step.outputs, results, strict=False):
@@ -214,13 +236,6 @@ class StepImporter(PartImporter, Generic[P]):
             return [folded.get(v, v) for v in results], set(fresh)
 
         return self._converted(convert, step.kind, step.label, step.reads)
-
-    def _operands(self, step: Step[P]) -> Operands:
-        return Operands(self.g, step.kind, step.label, step.inputs, step.outputs, self)
-
-    def _postpone(self, step: Step[P]) -> None:
-        self.later.append(step)
-        self._missing.update(filter(None, step.outputs))
 
 
 Imports = TypeVar("Imports", bound=StepImporter[Any])
@@ -293,11 +308,17 @@ class SteppedModel(StagedModel, Generic[Imports]):
         actions: list[Action] = []
         later: list[Any] = []
         for step in importer.later:
-            if step.kind == LOOP and pending.isdisjoint(step.reads):
-                actions.append(self._loop(importer, step))
-            else:
+            ready = pending.isdisjoint(step.reads)
+            action = self._action(importer, step) if ready else None
+            if action is None:
                 later.append(step)
+            else:
+                actions.append(action)
         return actions, later
+
+    def _action(self, importer: Imports, step: Step[Any]) -> Action | None:
+        """Return the loop that a step is; None if it is none."""
+        return self._loop(importer, step) if step.kind == LOOP else None
 
     def _loop(self, importer: Imports, step: Step[Any]) -> Loop:
         """Return the loop that a step is."""

@@ -30,7 +30,7 @@ from alpenglow.frontends.onnx.ranked import DECODING, Ranked
 from alpenglow.frontends.onnx.steps import NodeStep, Placed, renaming, step_of
 from alpenglow.frontends.onnx.subgraphs import graphs_of, label, varied
 from alpenglow.frontends.onnx.table import Made, Site
-from alpenglow.frontends.stepped import StepImporter
+from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import SAME, Body
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import Known
@@ -38,7 +38,7 @@ from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.movement import Reshape
 
 
-class Importer(StepImporter[onnx.NodeProto]):
+class Importer(ConvertingImporter[onnx.NodeProto]):
     """The state of the import of one part; `later` are the steps that are left for another.
 
     `stated` are the constants of graphs that stand where they are run.

@@ -24,14 +24,14 @@ from alpenglow.frontends.stablehlo.module import Module, Operation
 from alpenglow.frontends.stablehlo.quantized import as_real, is_quantized, requantized
 from alpenglow.frontends.stablehlo.steps import Applied
 from alpenglow.frontends.stablehlo.table import Site
-from alpenglow.frontends.stepped import StepImporter
+from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import SAME, Body, Step
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array
 
 
-class Importer(StepImporter[Applied]):
+class Importer(ConvertingImporter[Applied]):
     """The state of the import of one part; `later` are the steps that are left for another."""
 
     format = "StableHLO"

@@ -13,7 +13,7 @@ import numpy as np
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.frontends.control import Control
-from alpenglow.frontends.stepped import StepImporter
+from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import Body, Step
 from alpenglow.frontends.tflite import converters
 from alpenglow.frontends.tflite.control import control
@@ -26,7 +26,7 @@ from alpenglow.ir.staged import Known
 from alpenglow.ir.types import DTYPES, Array
 
 
-class Importer(StepImporter[Applied]):
+class Importer(ConvertingImporter[Applied]):
     """The state of the import of one part; `later` are the steps that are left for another."""
 
     format = "TFLite"
