@@ -98,6 +98,10 @@ class StepImporter(PartImporter, Generic[P]):
     def enter(self, body: Body[P]) -> None:
         """Record the declarations of the values in a body."""
 
+    def lasts(self, name: str) -> bool:
+        """Return True if each part of the model has a value of its own by this name."""
+        return False
+
     def _instead(self, step: Step[P]) -> Sequence[Step[P]]:
         """Return the steps that stand for one, even if it waits; none if it stands for itself."""
         return ()
@@ -252,7 +256,7 @@ class SteppedModel(StagedModel, Generic[Imports]):
         self.inputs, self.kinds, self.constants = inputs, {}, {}
         self.results, self.outputs = results, outputs
         self._rest = rest
-        self._bodies: dict[str, SteppedModel[Imports]] = {}
+        self._bodies: dict[tuple[str, ...], SteppedModel[Imports]] = {}
 
     def begin(self) -> Any:
         return self._rest
@@ -275,7 +279,7 @@ class SteppedModel(StagedModel, Generic[Imports]):
         left = self._left(importer, rest, later)
         wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self._kept(importer)])
         for name in wanted:
-            if name in importer.values and name not in g.inputs:
+            if name in importer.values and name not in g.inputs and not importer.lasts(name):
                 g.output(name, importer.values[name])
         g.prune()
         return Part(g, tuple(actions), tuple(importer.needs), left)
@@ -333,7 +337,7 @@ class SteppedModel(StagedModel, Generic[Imports]):
         self, step: Step[Any], captured: Sequence[str], fixed: Mapping[str, Array]
     ) -> SteppedModel[Imports]:
         """Return the turn of a loop as a model, one however often the loop is imported."""
-        key = step.outputs[0]
+        key = step.outputs
         if key not in self._bodies:
             names = [f"i{k}" for k in range(len(step.inputs) - 1)]
             turn = turn_of(step, names)

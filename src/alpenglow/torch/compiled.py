@@ -225,7 +225,7 @@ class Compiled:
             g.input(f"extent_{s}", TensorType("u8", (symbol(s), 0)))
         for s in scalars:
             importer.scalars[s] = g.input(f"number_{s}", TensorType("i64", ()))
-        results = importer.run(self.body, operands)
+        results = importer.body(self.body, operands)
         assert not importer.refusals, listed(importer.refusals)
         for i, (v, form) in enumerate(zip(results, self._outputs, strict=True)):
             if form is None:

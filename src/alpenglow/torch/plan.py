@@ -75,7 +75,7 @@ def tried(program: Program) -> list[Refusal]:
     importer = Importer(g, program.ranges, program.trusted)
     types = program.body.types
     operands = [Value(types[i.name], i.name) if i.name in types else None for i in program.inputs]
-    importer.run(replace(program.body, outputs=()), operands)
+    importer.body(replace(program.body, outputs=()), operands)
     return importer.refusals
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from alpenglow.frontends.torch.control import CallStep
 from alpenglow.frontends.torch.program import Call, Ref, symbols_in
 from alpenglow.frontends.torch.symbols import is_untold
 from alpenglow.ir.types import TensorType
@@ -17,21 +18,23 @@ CHECK = "aten._linalg_check_errors.default"
 
 
 def without_places(
-    calls: Iterable[Call], types: Mapping[str, TensorType], told: Iterable[str]
-) -> list[Call]:  # fmt: skip
-    """Return calls without those that check a symbol which nothing makes and nobody has told.
+    steps: Iterable[CallStep], types: Mapping[str, TensorType], told: Iterable[str]
+) -> list[CallStep]:  # fmt: skip
+    """Return steps without those that check a symbol which nothing makes and nobody has told.
 
     It is where the elements of a slice begin in PyTorch's memory.
     """
-    listed = list(calls)
-    made = {s for t in types.values() for s in t.symbols()} | {r for c in listed for r in c.results}
+    listed = list(steps)
+    made = {s for t in types.values() for s in t.symbols()}
+    made |= {r for step in listed for r in step.outputs}
     made.update(told)
 
-    def is_placed(call: Call) -> bool:
-        untold = {n for n in symbols_in(call.arguments) if is_untold(n)}
-        return call.target == ASSERT and not untold <= made
+    def is_placed(step: CallStep) -> bool:
+        if step.kind != ASSERT:
+            return False
+        return not {n for n in symbols_in(step.payload.call.arguments) if is_untold(n)} <= made
 
-    return [c for c in listed if not is_placed(c)]
+    return [step for step in listed if not is_placed(step)]
 
 
 def checked_by(call: Call) -> str:
@@ -40,6 +43,6 @@ def checked_by(call: Call) -> str:
     return of.name if isinstance(of, Ref) else ""
 
 
-def checked(calls: Iterable[Call]) -> frozenset[str]:
+def checked(steps: Iterable[CallStep]) -> frozenset[str]:
     """Return the names of what is checked."""
-    return frozenset(name for call in calls if (name := checked_by(call)))
+    return frozenset(name for step in steps if (name := checked_by(step.payload.call)))

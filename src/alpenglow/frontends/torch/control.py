@@ -1,116 +1,275 @@
-"""Calls of operators on functions: in their place stand the calls of a function's body.
+"""Calls of operators on functions as steps: which functions they run, and where a function stands.
 
-Of two branches the one that is taken is imported, if it is known which.  Otherwise both are
-computed and the results chosen, if that is cheap (`frontends.choice`).  A scan over as many slices
-as are known, and few, is so many copies of its body; what goes on for as long as data say is a loop
-of the runtime's (`loops`).
+A function is a region (`frontends.steps`).  Arguments that are no tensors have no names in a
+program; where one stands among the operands or the results of a function, it gets a name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.control import SHORT
+from alpenglow.frontends.control import Along, Branch, Control, Scan, While
+from alpenglow.frontends.control import Call as Once
 from alpenglow.frontends.presume import Needed
-from alpenglow.frontends.torch.program import Argument, Body, Call, Condition, Ref
+from alpenglow.frontends.steps import LONGEST, Step
+from alpenglow.frontends.steps import Body as Placing
+from alpenglow.frontends.torch.program import Argument, Body, Call, Condition, Ref, refs
+from alpenglow.frontends.torch.refusals import label
 from alpenglow.frontends.torch.symbols import is_untold, untold
 from alpenglow.frontends.torch.table import Site
-from alpenglow.ir.dims import Dim, Guards, Sym, bind
+from alpenglow.ir.dims import Guards, Sym, bind
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array, TensorType
 
-LONGEST = 1024
-"""How many calls a scan may become."""
-
-SAME = "alpenglow.same"
+NUMBER = "alpenglow.number"
 """A call whose result is its argument."""
 
 ITEM = "aten._local_scalar_dense.default"
 
-LOOP, SCAN = "alpenglow.loop", "alpenglow.scan"
-LOOPS = (LOOP, SCAN)
-"""Calls that the runtime turns round."""
+OPERANDS: Mapping[str, tuple[str, ...]] = {
+    "while_loop": ("carried_inputs", "additional_inputs"),
+    "scan": ("init", "xs", "additional_inputs"),
+    "map_impl": ("xs", "pos_args"),
+}
+"""Loops, and the names of their operands: lists of tensors and numbers."""
+
+SCANS = ("scan", "map_impl")
+"""Loops along the first axis of tensors."""
+
+EXPANDED = ("cond", *OPERANDS)
+"""Calls that functions stand for."""
+
+SCALAR = TensorType("i64", ())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Applied:
+    """A call, and the call of the program that it stands for."""
+
+    call: Call
+    origin: Call
+
+
+CallStep = Step[Applied]
 
 
 @dataclass(frozen=True, slots=True)
-class Splice:
-    """Calls that stand for one, the types of what they make, and constants that they read."""
+class Placed(Placing[Applied]):
+    """A function where it stands: also the types of its tensors by name, and its constants.
 
-    calls: Sequence[Call]
-    types: Mapping[str, TensorType] = field(default_factory=dict)
-    constants: Mapping[str, Array] = field(default_factory=dict)
+    `inputs` are the types of its parameters by the names of the operands.
+    """
+
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, Array]
+    inputs: Mapping[str, TensorType]
 
 
-Branch = tuple[Splice, tuple[Argument, ...]]
-"""The calls of a branch, and its results."""
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that a call runs on operands, and behind these on `others`.
+
+    `numbers` are the operands that are no tensors, by their names.
+    """
+
+    body: Body
+    origin: Call
+    others: tuple[Argument, ...] = ()
+    numbers: Mapping[str, Argument] | None = None
+
+    @property
+    def length(self) -> int | None:
+        """The number of calls; None above LONGEST."""
+        count, waiting = 0, [self.body]
+        while waiting and count <= LONGEST:
+            body = waiting.pop()
+            count += len(body.calls)
+            waiting += inner(body)
+        return count if count <= LONGEST else None
+
+    def place(self, prefix: str, operands: Sequence[str]) -> Placed:
+        numbers = self.numbers or {}
+        given = (*(numbers.get(n, Ref(n)) for n in operands), *self.others)
+        return placed(self.body, given, prefix, self.origin)
 
 
 class Importing(Protocol):
-    """What an expansion asks of the importer."""
+    """The questions about arguments that control flow has for the importer."""
 
-    types: dict[str, TensorType]
+    values: dict[str, Value]
+    undecided: set[str]
+
+    def argument(self, argument: Argument) -> Any: ...
 
     def site(self, call: Call) -> Site: ...
 
-    def given(self, argument: Argument) -> Any: ...
 
-    def learn(self, name: str, extent: Dim) -> None: ...
-
-    def computes_all(self, call: Call, chooser: Value, branches: Sequence[Branch]) -> bool: ...
-
-
-Expansion = Callable[[Importing, Call], Splice]
-_EXPANSIONS: dict[str, Expansion] = {}
+def inner(body: Body) -> Iterator[Body]:
+    """Yield the functions that the calls of a body are called with."""
+    for call in body.calls:
+        for argument in call.arguments.values():
+            if isinstance(argument, Body):
+                yield argument
 
 
-def expands(target: str) -> Callable[[Expansion], Expansion]:
-    """Register what stands for calls of an operator."""
-
-    def add(expansion: Expansion) -> Expansion:
-        assert target not in _EXPANSIONS, f"two expansions of {target}"
-        _EXPANSIONS[target] = expansion
-        return expansion
-
-    return add
-
-
-def expanded(importer: Importing, call: Call) -> Splice | None:
-    """Return what stands for a call; None if it stands for itself."""
-    expansion = _EXPANSIONS.get(call.target)
-    return None if expansion is None else expansion(importer, call)
+def step_of(call: Call, origin: Call | None = None) -> CallStep:
+    """Return a call as a step; the operands of a loop are what it carries."""
+    read = tuple(dict.fromkeys(refs(call.arguments)))
+    captured: tuple[str, ...] = ()
+    if call.target == "while_loop":
+        read, captured = (tuple(refs(_several(call, n))) for n in OPERANDS[call.target])
+    applied = Applied(call, origin or call)
+    return Step(call.target, label(call), read, call.results, applied, captured)
 
 
-def is_expanded(target: str) -> bool:
-    """Whether something stands for calls of an operator."""
-    return target in _EXPANSIONS
+def control(step: CallStep, importer: Importing) -> Control[Applied] | None:
+    """Return how a call runs functions; None if it runs none, or turns too often.
+
+    Raises Needed if a condition on extents decides which are not known.
+    """
+    call, origin = step.payload.call, step.payload.origin
+    if step.kind == "cond":
+        return _branch(call, origin, importer)
+    if step.kind == "while_loop":
+        others = _several(call, "additional_inputs")
+        condition, body = (Function(function(call, n), origin, others)
+                           for n in ("cond_fn", "body_fn"))  # fmt: skip
+        return While(condition, body)
+    if step.kind not in SCANS:
+        return None
+    initial, scanned, others, region = scanning(call, origin)
+    count = importer.argument(scanned[0]).type.shape[0]
+    turns = LONGEST // max(len(region.body.calls), 1)
+    if not isinstance(count, int) or not 0 < count <= turns:
+        return None
+    along = tuple((name, Along(0)) for name in names_of(scanned))
+    stacked = (Along(0),) * (len(call.results) - len(initial))
+    return Scan(region, count, names_of(initial), along, stacked)
 
 
-def inlined(
-    body: Body, operands: Sequence[Argument], prefix: str, source: str = ""
-) -> tuple[Splice, tuple[Argument, ...]]:  # fmt: skip
-    """Return the calls of a body on operands, names behind a prefix, and what it returns."""
+def _branch(call: Call, origin: Call, importer: Importing) -> Control[Applied]:
+    pred = call.arguments["pred"]
+    condition = importer.argument(pred)
+    names, numbers = named(call, "operands")
+    regions = tuple(Function(function(call, n), origin, (), numbers)
+                    for n in ("true_fn", "false_fn"))  # fmt: skip
+    if isinstance(pred, Ref) and isinstance(condition, Value):
+        return Branch(pred.name, regions, names)
+    if not isinstance(condition, Condition | bool | int):
+        raise UnsupportedError(f"cond: the condition is {condition!r}")
+    site = importer.site(call)
+    try:
+        return Once(regions[0 if site.truth(condition) else 1], names)
+    except Needed:
+        chooser = f"{call.name}:pred"
+        importer.undecided.add(chooser)
+        importer.values[chooser] = site.constant(condition, "bool")
+        return Branch(chooser, regions, names)
+
+
+def scanning(
+    call: Call, origin: Call
+) -> tuple[tuple[Argument, ...], tuple[Argument, ...], tuple[Argument, ...], Function]:
+    """Return what a scan carries, what it goes along, what else it reads, and its function.
+
+    The function maps (carried …, slice …, others …) to (carried …, slice …).
+    """
+    if call.target == "scan":
+        initial, scanned, others = (_several(call, n) for n in OPERANDS["scan"])
+        return initial, scanned, others, Function(function(call, "combine_fn"), origin, others)
+    scanned, others = (_several(call, n) for n in OPERANDS["map_impl"])
+    return (), scanned, others, Function(function(call, "f"), origin, others)
+
+
+def of_tensors(step: CallStep) -> tuple[list[CallStep], dict[str, TensorType]]:
+    """Return the steps that stand for a loop on numbers, and the types of results that these have.
+
+    A number is a tensor to the loop; one that it makes is read out of a tensor behind it.
+    """
+    call, origin = step.payload.call, step.payload.origin
+    before: list[Call] = []
+    types: dict[str, TensorType] = {}
+    lists: dict[str, Argument] = {}
+    for which in OPERANDS.get(step.kind, ()):
+        names, numbers = named(call, which)
+        lists[which] = tuple(map(Ref, names))
+        for name, argument in numbers.items():
+            before.append(Call(name, NUMBER, {"self": argument}, (name,), call.source))
+            types[name] = scalar_type(argument)
+    inside = {r: f"{call.name}:n{i}" for i, r in enumerate(call.results) if is_untold(r)}
+    if not lists or not (before or inside):
+        return [], {}
+    types |= dict.fromkeys(inside.values(), SCALAR)
+    behind = [Call(n, ITEM, {"self": Ref(n)}, (r,), call.source) for r, n in inside.items()]
+    results = tuple(inside.get(r, r) for r in call.results)
+    loop = replace(call, arguments={**call.arguments, **lists}, results=results)
+    return [step_of(c, origin) for c in (*before, loop, *behind)], types
+
+
+def names_of(operands: Sequence[Argument]) -> tuple[str, ...]:
+    """Return the names of operands that are tensors."""
+    return tuple(a.name for a in operands if isinstance(a, Ref))
+
+
+def named(call: Call, which: str) -> tuple[tuple[str, ...], dict[str, Argument]]:
+    """Return the names of a list of operands, and those that are no tensors by the names they get.
+    """
+    names: list[str] = []
+    numbers: dict[str, Argument] = {}
+    for k, a in enumerate(_several(call, which)):
+        if isinstance(a, Ref):
+            names.append(a.name)
+            continue
+        names.append(f"{call.name}:{which[0]}{k}")
+        numbers[names[-1]] = a
+    return tuple(names), numbers
+
+
+def scalar_type(argument: object) -> TensorType:
+    """Return the type of a number as a tensor; raise UnsupportedError if it is none."""
+    if isinstance(argument, bool | Condition):
+        return TensorType("bool", ())
+    if isinstance(argument, int | Sym):
+        return SCALAR
+    if isinstance(argument, float):
+        return TensorType("f32", ())
+    raise UnsupportedError(f"{argument!r} is no tensor and no number")
+
+
+def placed(body: Body, operands: Sequence[Argument], prefix: str, origin: Call) -> Placed:
+    """Return a function on operands, with names behind a prefix."""
     if len(operands) != len(body.inputs):
         raise ModelError(f"a function has {len(body.inputs)} inputs for {len(operands)} operands")
     copy = _Copy(body, dict(zip(body.inputs, operands, strict=True)), prefix)
-    told = []
+    calls = []
     for name, operand in copy.given.items():
         number = body.symbols.get(name)
         if isinstance(number, Sym):
-            target = ITEM if isinstance(operand, Ref) else SAME
-            told.append(Call(f"{prefix}{name}", target, {"self": operand},
-                             (str(bind(number, copy.symbols)),), source))  # fmt: skip
-    calls = [
+            target = ITEM if isinstance(operand, Ref) else NUMBER
+            calls.append(Call(f"{prefix}{name}", target, {"self": operand},
+                              (str(bind(number, copy.symbols)),), origin.source))  # fmt: skip
+    calls += [
         Call(prefix + c.name, c.target, {k: copy.argument(a) for k, a in c.arguments.items()},
-             tuple(map(copy.result, c.results)), c.source or source, c.module,
+             tuple(map(copy.result, c.results)), c.source or origin.source, c.module,
              tuple(None if t is None else t.bind(copy.symbols) for t in c.stated))
         for c in body.calls
     ]  # fmt: skip
+    outputs = []
+    for i, a in enumerate(map(copy.argument, body.outputs)):
+        if isinstance(a, Ref):
+            outputs.append(a.name)
+            continue
+        outputs.append(f"{prefix}={i}")
+        calls.append(Call(outputs[-1], NUMBER, {"self": a}, (outputs[-1],), origin.source))
     types = {prefix + n: t.bind(copy.symbols) for n, t in body.types.items()}
     constants = {prefix + n: a for n, a in body.constants.items()}
-    return Splice([*told, *calls], types, constants), tuple(map(copy.argument, body.outputs))
+    begins = {a.name: body.types[n] for n, a in copy.given.items()
+              if isinstance(a, Ref) and n in body.types}  # fmt: skip
+    steps = tuple(step_of(c, origin) for c in calls)
+    return Placed(steps, tuple(outputs), types, constants, begins)
 
 
 class _Copy:
@@ -168,129 +327,14 @@ class _Copy:
         )
 
 
-def returned(call: Call, outputs: Sequence[Argument]) -> list[Call]:
-    """Return calls that give outputs the names of a call's results."""
-    pairs = list(zip(call.results, outputs, strict=True))
-    return [Call(f"{call.name}={i}", SAME, {"self": a}, (name,), call.source)
-            for i, (name, a) in enumerate(pairs) if name]  # fmt: skip
+def function(call: Call, name: str) -> Body:
+    """Return the function that is an argument of a call."""
+    body = call.arguments[name]
+    assert isinstance(body, Body), f"{call.target} is called with a function as {name}"
+    return body
 
 
-@expands("cond")
-def cond(importer: Importing, call: Call) -> Splice:
-    """The branch that is taken, or nothing if both are computed already."""
-    condition, operands = importer.given(call.arguments["pred"]), call.arguments["operands"]
-    if not isinstance(condition, Value | Condition | bool | int):
-        raise UnsupportedError(f"cond: the condition is {condition!r}")
-    assert isinstance(operands, tuple), "what cond is called with"
-
-    def branch(taken: bool) -> Branch:
-        body = call.arguments["true_fn" if taken else "false_fn"]
-        assert isinstance(body, Body), "what cond is called with"
-        return inlined(body, operands, f"{call.name}.{int(taken)}.", call.source)
-
-    site = importer.site(call)
-    try:
-        splice, outputs = branch(site.truth(condition))
-    except Needed:
-        branches = branch(True), branch(False)
-        short = sum(len(splice.calls) for splice, _ in branches) <= SHORT
-        if short and importer.computes_all(call, site.constant(condition, "bool"), branches):
-            return Splice(())
-        raise
-    return Splice([*splice.calls, *returned(call, outputs)], splice.types, splice.constants)
-
-
-@expands("while_loop")
-def while_loop(importer: Importing, call: Call) -> Splice:
-    """Whether there is a first turn, and a loop of the runtime's."""
-    condition = call.arguments["cond_fn"]
-    carried, others = call.arguments["carried_inputs"], call.arguments["additional_inputs"]
-    assert isinstance(condition, Body), "what while_loop is called with"
-    assert isinstance(carried, tuple) and isinstance(others, tuple), (
-        "what while_loop is called with"
-    )
-    splice, outputs = inlined(condition, (*carried, *others), f"{call.name}.c.", call.source)
-    going = f"{call.name}.going"
-    start = Call(going, SAME, {"self": outputs[0]}, (going,), call.source)
-    # A number that is carried is a tensor to the loop, and read out of it behind.
-    numbers = {r: f"{call.name}.n{i}" for i, r in enumerate(call.results) if is_untold(r)}
-    results = tuple(numbers.get(r, r) for r in call.results)
-    loop = Call(call.name, LOOP, {**call.arguments, "going": Ref(going)}, results, call.source)
-    items = [Call(n, ITEM, {"self": Ref(n)}, (r,), call.source) for r, n in numbers.items()]
-    types = {**splice.types, going: TensorType("bool", ())}
-    types |= dict.fromkeys(numbers.values(), TensorType("i64", ()))
-    return Splice([*splice.calls, start, loop, *items], types, splice.constants)
-
-
-@expands("scan")
-def scan(importer: Importing, call: Call) -> Splice:
-    """A body that maps (carried …, slice …, others …) to (carried …, slice …)."""
-    body, initial = call.arguments["combine_fn"], call.arguments["init"]
-    scanned, others = call.arguments["xs"], call.arguments["additional_inputs"]
-    return _turns(importer, call, body, initial, scanned, others)
-
-
-@expands("map_impl")
-def mapped(importer: Importing, call: Call) -> Splice:
-    """A body that maps (slice …, others …) to (slice …)."""
-    body, scanned = call.arguments["f"], call.arguments["xs"]
-    return _turns(importer, call, body, (), scanned, call.arguments["pos_args"])
-
-
-def _turns(
-    importer: Importing, call: Call, body: Argument, initial: Argument, scanned: Argument,
-    others: Argument,
-) -> Splice:  # fmt: skip
-    """Return a body's calls for each slice, or one call where there are many or it is not known."""
-    assert isinstance(body, Body) and isinstance(initial, tuple), f"{call.target} of {body}"
-    assert isinstance(scanned, tuple) and isinstance(others, tuple), f"{call.target} of {body}"
-    first = importer.given(scanned[0])
-    count = first.type.shape[0]
-    if not isinstance(count, int) or not 0 < count * max(len(body.calls), 1) <= LONGEST:
-        arguments: dict[str, Argument] = {
-            "body": body,
-            "init": initial,
-            "xs": scanned,
-            "others": others,
-        }
-        return Splice([Call(call.name, SCAN, arguments, call.results, call.source)])
-    calls: list[Call] = []
-    types: dict[str, TensorType] = {}
-    constants: dict[str, Array] = {}
-    carried: tuple[Argument, ...] = initial
-    collected: list[tuple[Argument, ...]] = []
-    for turn in range(count):
-        prefix = f"{call.name}.{turn}."
-        slices = []
-        for k, x in enumerate(scanned):
-            name = f"{prefix}x{k}"
-            v = importer.given(x)
-            types[name] = v.type.with_shape(v.type.shape[1:])
-            cut: dict[str, Argument] = {"self": x, "dim": 0, "index": turn}
-            calls.append(Call(name, "aten.select.int", cut, (name,), call.source))
-            slices.append(Ref(name))
-        splice, outputs = inlined(body, (*carried, *slices, *others), prefix, call.source)
-        calls += splice.calls
-        types |= splice.types
-        constants |= splice.constants
-        carried = outputs[: len(initial)]
-        collected.append(outputs[len(initial) :])
-    stacks = [_stacked(call, len(initial) + k, parts)
-              for k, parts in enumerate(zip(*collected, strict=True))]  # fmt: skip
-    finals = [s for s in stacks if s is not None]
-    return Splice([*calls, *returned_first(call, carried), *finals], types, constants)
-
-
-def returned_first(call: Call, carried: Sequence[Argument]) -> list[Call]:
-    """Return calls that give what is carried the names of a call's first results."""
-    head = Call(call.name, call.target, {}, call.results[: len(carried)], call.source)
-    return returned(head, carried)
-
-
-def _stacked(call: Call, i: int, parts: Sequence[Argument]) -> Call | None:
-    """Return the call that stacks what the turns made for result i; None if nobody reads that."""
-    name = call.results[i]
-    if not name:
-        return None
-    arguments: dict[str, Argument] = {"tensors": tuple(parts), "dim": 0}
-    return Call(f"{call.name}={i}", "aten.stack.default", arguments, (name,), call.source)
+def _several(call: Call, name: str) -> tuple[Argument, ...]:
+    several = call.arguments[name]
+    assert isinstance(several, tuple), f"{call.target} is called with a tuple as {name}"
+    return several

@@ -9,7 +9,7 @@ from __future__ import annotations
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.program import Condition
 from alpenglow.frontends.torch.table import Made, Operand, Site, on
-from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import FLOATS
@@ -66,13 +66,3 @@ def assert_scalar(s: Site, x: Condition | bool | Dim | Value, assert_msg: str = 
     elif not s.truth(x):
         raise UnsupportedError(f"a check that never holds: {assert_msg}")
     return []
-
-
-@on("alpenglow.same")
-def same(s: Site, x: Operand | Condition) -> Made:
-    """What a function returns; a number is a symbol, or a tensor where one is expected."""
-    if isinstance(x, Value):
-        return x
-    if isinstance(x, int | Sym) and not s.has_type(0):
-        return [x]
-    return s.constant(x, s.result.dtype)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
-from copy import copy
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from alpenglow.base.errors import (
@@ -21,11 +20,24 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
-from alpenglow.frontends.choice import is_cheap
+from alpenglow.frontends.control import Control
 from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.stepped import StepImporter
+from alpenglow.frontends.steps import LOOP, SAME
+from alpenglow.frontends.steps import Body as Placing
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.checks import checked, checked_by, without_places
-from alpenglow.frontends.torch.control import LOOPS, Branch, Splice, expanded
+from alpenglow.frontends.torch.control import (
+    NUMBER,
+    SCANS,
+    Applied,
+    CallStep,
+    Placed,
+    control,
+    of_tensors,
+    scalar_type,
+    step_of,
+)
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import (
     Argument,
@@ -34,10 +46,9 @@ from alpenglow.frontends.torch.program import (
     Condition,
     Ref,
     Unknown,
-    refs,
     symbols_in,
 )
-from alpenglow.frontends.torch.refusals import Refusal, label
+from alpenglow.frontends.torch.refusals import Refusal
 from alpenglow.frontends.torch.symbols import LEAST, Ranges, Tidy, bounds, is_untold
 from alpenglow.frontends.torch.table import NO_GENERATOR, Site, bound
 from alpenglow.ir.dims import (
@@ -58,33 +69,32 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.generate import Range, Size
-from alpenglow.ops.movement import Reshape, stretch
-from alpenglow.ops.select import Where
+from alpenglow.ops.movement import Reshape
 
-TAKEN = ("refusals", "later", "needs", "demands", "symbols")
-"""State that an import leaves as it was if it takes nothing for granted and leaves nothing out."""
+OUTPUT = Call("output", "output", {}, ())
 
 TRIALS = 8
 """With how many values of their symbols two extents are compared that are not the same text."""
 
 
-class Importer:
+class Importer(StepImporter[Applied]):
     """The state of the import of one body, or of a part of it.
 
-    `known` is what is known where a part begins; without it nothing may be left for later.
+    Without `known`, what is known where a part begins, nothing may be left for later.
     `symbols` are PyTorch's that are other extents here, `demands` what was taken for granted.
     """
+
+    format = "PyTorch"
 
     def __init__(
         self, g: Graph, ranges: Ranges, trusted: bool, known: Known | None = None,
         demands: Guards = (),
     ) -> None:  # fmt: skip
-        self.g = g
+        super().__init__(g, known or Known({}))
         self.ranges = dict(ranges)
         self.trusted = trusted
-        self.known = known
-        self.values: dict[str, Value] = {}
         self.scalars: dict[str, Value] = {}  # symbols that are no extents of inputs
+        self.numbers: dict[str, Argument] = {}  # results that are no tensors
         self.foreign: set[str] = set()  # names of what is no tensor of ours
         self.checked: frozenset[str] = frozenset()  # what calls have to check
         self.held: set[str] = set()  # and what does so
@@ -93,19 +103,16 @@ class Importer:
         self.symbols: dict[str, Dim] = {}
         self.demands: dict[tuple[Sym, str], None] = {}
         self.refusals: list[Refusal] = []
-        self.later: list[Call] = []
-        self.needs: dict[str, Value] = {}
-        self.kept: dict[str, Value] = {}
+        self.undecided: set[str] = set()  # conditions on extents that are not known
         self.generator: Value | None = None  # the state that it has come to
+        self.awaited: Guards = ()  # what is to be taken for granted once symbols are known
+        self._is_whole = known is None
         self._tidy = Tidy(ranges, demands)
-        self._missing: set[str] = set()
         self._tied: dict[int, Value] = {}
-        self._origins: dict[int, Call] = {}
-        self._spliced: list[Splice] = []
         self._modules: Counter[str] = Counter()  # how many calls each makes by itself
         self._names = {*g.inputs}
 
-    def run(self, body: Body, operands: Sequence[Value | None]) -> list[Value]:
+    def body(self, body: Body, operands: Sequence[Value | None]) -> list[Value]:
         """Import a body, whose inputs are these operands, and return the values of its outputs."""
         self.types |= body.types
         self.constants |= body.constants
@@ -116,119 +123,107 @@ class Importer:
                 self.values[name] = v
         for v in self.g.inputs.values():
             self._take_as_told(v.type)
-        self.calls(body.calls)
+        self.run(map(step_of, body.calls))
         return [] if self.refusals else [self.output(argument) for argument in body.outputs]
 
-    def calls(self, calls: Iterable[Call]) -> None:
-        """Import calls in order; those of functions stand in for the calls of these."""
-        waiting = deque(without_places(calls, self.types, self.symbols))
-        self.checked |= checked(waiting)
-        self._modules.update(call.module for call in waiting)
-        self._run(waiting)
+    def run(self, steps: Iterable[CallStep]) -> None:
+        """Import what can be imported of calls, in order."""
+        kept = without_places(steps, self.types, self.symbols)
+        self.checked |= checked(kept)
+        own = (step.payload.call for step in kept if step.payload.call is step.payload.origin)
+        self._modules.update(call.module for call in own)
+        super().run(kept)
 
-    def _run(self, waiting: deque[Call]) -> None:
-        while waiting:
-            call = waiting.popleft()
-            if checked_by(call) in self.held:  # its maker checks it
-                continue
-            if self._waits(call):
-                self._postpone(call, "it reads what depends on data")
-                continue
-            try:
-                splice = expanded(self, call)
-            except Needed as needed:
-                self._need(call, needed)
-                continue
-            except UnsupportedError as error:
-                self._refuse(call, error.message)
-                self._stand_in(call)
-                continue
-            if splice is None:
-                self._call(call)
-            else:
-                self._enter(call, splice)
-                waiting.extendleft(reversed(splice.calls))
+    def results(self, names: Mapping[str, str]) -> dict[str, Array]:
+        return {}
 
-    def _enter(self, call: Call, splice: Splice) -> None:
-        """Take what calls that stand for one are called, read and make."""
-        self.types |= splice.types
-        self.constants |= splice.constants
-        origin = self._origins.get(id(call), call)
-        self._origins |= dict.fromkeys(map(id, splice.calls), origin)
-        self._spliced.append(splice)  # an id is its call's as long as that lives
+    def lasts(self, name: str) -> bool:
+        return name in self.constants
 
-    def computes_all(self, call: Call, chooser: Value, branches: Sequence[Branch]) -> bool:
-        """Import all branches of a call, and the choice of its results by a truth value.
+    # ── control flow ──
 
-        Takes them back and returns False if they are not cheap, or if one is refused, waits for
-        data, draws random numbers, or takes anything for granted: a branch that is not taken must
-        not end the call.
-        """
-        state = {n: copy(x) for n, x in vars(self).items() if isinstance(x, dict | list | set)}
-        before, drawn = len(self.g.nodes), self.generator
-        try:
-            for splice, _ in branches:
-                self._enter(call, splice)
-                self._run(deque(splice.calls))
-            nodes = list(itertools.islice(reversed(self.g.nodes), len(self.g.nodes) - before))
-            taken = any(getattr(self, n) != state[n] for n in TAKEN) or self.generator is not drawn
-            if not taken and is_cheap(nodes):
-                self._choose(call, chooser, [outputs for _, outputs in branches])
-                return True
-        except AlpenglowError:
-            pass  # the branch that is taken reports it
-        vars(self).update(state)
+    def attempt(self, imported: Callable[[], None]) -> bool:
+        drawn, before = self.generator, len(self.refusals)
+
+        def complete() -> None:
+            imported()
+            if any(r.waits for r in self.refusals[before:]):
+                raise UnsupportedError("a call reads what depends on data")
+
+        if super().attempt(complete):
+            return True
         self.generator = drawn
-        told = {} if self.known is None else self.known.types
-        self.values |= {n: v for n, v in self.g.inputs.items() if n in told}
         return False
 
-    def _choose(
-        self, call: Call, chooser: Value, branches: Sequence[Sequence[Argument]]
-    ) -> None:
-        for name, column in zip(call.results, zip(*branches, strict=True), strict=True):
-            if not name:
-                continue
-            values = [self.output(a) for a in column]
-            if len({v.type for v in values}) > 1:
-                raise UnsupportedError("branches make values of different types")
-            v = self.g(Where(), stretch(self.g, chooser, values[0].type.shape), *values)
-            self.values[name] = self._checked(name, v)
-            self._call_it(v, call)
+    def apart(self, body: Placing[Applied]) -> Importer:
+        inner = Apart(Graph("apart"), self.ranges, self.trusted, Known({}))
+        inner.enter(body)
+        return inner
 
-    def output(self, argument: Argument) -> Value:
-        """Return an output of a body: a tensor, or a number as one."""
-        argument = self.given(argument)
+    def prefix(self, step: CallStep) -> str:
+        return f"{step.payload.call.name}."
+
+    def enter(self, body: Placing[Applied]) -> None:
+        assert isinstance(body, Placed), "a function was placed"
+        self.types |= body.types
+        self.constants |= body.constants
+
+    def one_element(self, name: str, dtypes: Collection[str]) -> int:
+        if name in self.undecided:
+            raise Needed("")
+        return super().one_element(name, dtypes)
+
+    def _granted(self) -> object:
+        return len(self.refusals), dict(self.demands), dict(self.symbols), self.generator
+
+    def _control(self, step: CallStep) -> Control[Applied] | None:
+        return control(step, self)
+
+    def _instead(self, step: CallStep) -> Sequence[CallStep]:
+        if step.make is not None:
+            return ()
+        steps, types = of_tensors(step)
+        self.types |= types
+        return steps
+
+    def _taken(self, step: CallStep) -> Sequence[CallStep]:
+        if step.make is None and checked_by(step.payload.call) in self.held:
+            return ()  # its maker checks it
+        try:
+            return super()._taken(step)
+        except UnsupportedError as error:
+            self._refuse(step, error.message)
+            self._stand_in(step)
+        return ()
+
+    def _rename(self, step: CallStep) -> None:
+        for name, result in zip(step.inputs, step.outputs, strict=True):
+            if result:
+                made = self.numbers[name] if name in self.numbers else self.find(name)
+                self._keep(step, result, made)
+
+    def output(self, argument: Argument, dtype: str = "") -> Value:
+        """Return an output of a body: a tensor, or a number as one, if need be of a type."""
+        argument = self.argument(argument)
         if isinstance(argument, Value):
             return argument
-        if isinstance(argument, int | float | Condition) or is_open(argument):
-            dtype = "bool" if isinstance(argument, bool | Condition) else (
-                "f32" if isinstance(argument, float) else "i64")  # fmt: skip
-            site = Site(self.g, Call("output", "output", {}, ()), [], self)
-            return site.constant(argument, dtype)  # type: ignore[arg-type]  # a number or an extent
-        raise UnsupportedError(f"an output is {argument!r}, no tensor")
+        if not isinstance(argument, int | float | Sym | Condition):
+            raise UnsupportedError(f"an output is {argument!r}, no tensor")
+        return self.site(OUTPUT).constant(argument, dtype or scalar_type(argument).dtype)
 
     # ── what a converter may ask ──
 
-    def find(self, name: str) -> Value:
-        """Return a value by name; raise ModelError if there is none."""
-        if name in self.values:
-            return self.values[name]
+    def _stated(self, name: str) -> Value:
         if name in self.foreign:
             raise UnsupportedError(f"'{name}' is no dense tensor on the CPU, of a type of ours")
-        if name in self.constants:
-            array = self.constants[name]  # one that is tied is one constant
-            v = self._tied.get(id(array)) or self.g.constant(array, name, copy=False)
-            self.values[name] = self._tied[id(array)] = v
-        elif self.known is not None and name in self.known.types:
-            self.values[name] = self.g.input(name, self.known.types[name])
-        else:
+        if name in self.numbers:
+            return self.output(self.numbers[name])
+        if name not in self.constants:
             raise ModelError(f"'{name}' is read before anything makes it")
-        return self.values[name]
-
-    def elements(self, name: str) -> Array | None:
-        """Return the elements that were asked for by a name, if they are known."""
-        return None if self.known is None else self.known.elements.get(name)
+        array = self.constants[name]  # one that is tied is one constant
+        if id(array) not in self._tied:
+            self._tied[id(array)] = self.g.constant(array, name, copy=False)
+        return self._tied[id(array)]
 
     def element(self, symbol: str) -> Value | None:
         """Return the tensor without axes whose element a symbol is."""
@@ -237,7 +232,7 @@ class Importer:
         if is_untold(symbol) and symbol in self.symbols:  # a shape tells it
             extent = self.symbols[symbol]
             return self.g(Reshape(()), self.g(Size(), self.g(Range(extent))))
-        for name, array in {} if self.known is None else self.known.elements.items():
+        for name, array in self.given.elements.items():
             if array.size == 1 and str(array.reshape(-1)[0]) == symbol:
                 v = self.find(name)
                 return v if not v.type.rank else self.g(Reshape(()), v)
@@ -284,9 +279,8 @@ class Importer:
 
     def match(self) -> None:
         """Learn what PyTorch's symbols are where a part begins, from the types of what is there."""
-        assert self.known is not None, "a part begins with what is known"
         told = self.told()
-        for name, t in self.known.types.items():
+        for name, t in self.given.types.items():
             stated = self.types.get(name)
             if stated is None or stated.rank != t.rank:
                 continue
@@ -297,8 +291,7 @@ class Importer:
 
     def told(self) -> set[str]:
         """Return the symbols that shapes of what is there tell."""
-        types = () if self.known is None else self.known.types.values()
-        return {s for t in types for s in t.symbols()}
+        return {s for t in self.given.types.values() for s in t.symbols()}
 
     def _equate(self, a: Dim, b: Dim) -> None:
         if isinstance(difference := a - b, Sym):
@@ -308,86 +301,95 @@ class Importer:
 
     # ── what is left for later ──
 
-    def _waits(self, call: Call) -> bool:
-        """Whether a call reads what is not there yet, or is a loop of the runtime's."""
-        if self.known is None:
-            return call.target in LOOPS
-        if call.target in LOOPS or any(name in self._missing for name in refs(call.arguments)):
-            return True
-        untold = {n for n in symbols_in(call.arguments) if is_untold(n) or n in self._missing}
+    def _waits(self, step: CallStep) -> bool:
+        if self._is_whole or super()._waits(step):
+            return step.kind == LOOP or not self._is_whole
+        arguments = {} if step.kind == SAME or step.make else step.payload.call.arguments
+        untold = {n for n in symbols_in(arguments) if is_untold(n) or n in self._missing}
         return not untold <= self.symbols.keys()
 
-    def _need(self, call: Call, needed: Needed) -> None:
-        if needed.name:
-            assert needed.value is not None, "what is named is a value"
-            self.needs[needed.name] = needed.value
-            self.kept |= needed.beside
-        self._postpone(call, "what it makes depends on data")
+    def _postpone(self, step: CallStep) -> None:
+        if self._is_whole:
+            self._refuse(step, "what it makes depends on data", waits=True)
+            self._stand_in(step)
+        else:
+            super()._postpone(step)
 
-    def _postpone(self, call: Call, reason: str) -> None:
-        if self.known is None:
-            self._refuse(call, reason, waits=True)
-            self._stand_in(call)
-            return
-        self.later.append(call)
-        self._missing.update(filter(None, call.results))
-
-    def _refuse(self, call: Call, reason: str, waits: bool = False) -> None:
-        """Write down that a call cannot be converted, or the one that it stands for."""
-        self.refusals.append(Refusal(self._origins.get(id(call), call), reason, waits))
+    def _refuse(self, step: CallStep, reason: str, waits: bool = False) -> None:
+        """Record that a call cannot be converted, or the one that it stands for."""
+        self.refusals.append(Refusal(step.payload.origin, reason, waits))
 
     # ── calls ──
 
-    def _call(self, call: Call) -> None:
+    def _step(self, step: CallStep) -> None:
+        if step.kind in SCANS and step.make is None:
+            self._postpone(step)
+            return
         before, drawn = len(self.g.nodes), self.generator
+        call = step.payload.call
         try:
-            results = self._converted(call)
-            for name, r in zip(call.results, results, strict=True):
-                if name and isinstance(r, int | Sym) and name not in self.types:
-                    self.learn(name, r)
-                elif name:
-                    self.values[name] = v = self._checked(name, r)
-                    self._call_it(v, call)
-        except Needed as needed:
-            self._need(call, needed)
+            for name, r in zip(step.outputs, self._results(step), strict=True):
+                if name:
+                    self._keep(step, name, r)
         except (UnsupportedError, TypeRuleError) as error:  # torch checked the program itself
-            for node in list(itertools.islice(reversed(self.g.nodes), len(self.g.nodes) - before)):
+            for node in reversed(self._since(before)):
                 self.g.remove(node)
             self.generator = drawn
-            self._refuse(call, error.message)
-            self._stand_in(call)
+            self._refuse(step, error.message)
+            self._stand_in(step)
         except AlpenglowError as error:
-            raise error.located(node=label(call)) from None
+            raise error.located(node=step.label) from None
         except NONSENSE as error:
             raise ModelError(
                 f"{call.target} breaks the rules of PyTorch: {type(error).__name__}: {error}",
-                node=label(call),
+                node=step.label,
             ) from error
         except AssertionError as error:
             if self.trusted:
                 raise
-            raise ModelError(f"{call.target}: {error}", node=label(call)) from error
+            raise ModelError(f"{call.target}: {error}", node=step.label) from error
+
+    def _keep(self, step: CallStep, name: str, r: Value | Argument) -> None:
+        """Let a result go by a name: a tensor, an extent, or another number."""
+        is_ours = step.make is not None or step.kind in (SAME, NUMBER)
+        if isinstance(r, Value) or name in self.types:
+            v = r if isinstance(r, Value) else self.output(r, self.types[name].dtype)
+            self.values[name] = v = self._checked(name, v, is_ours)
+            self._call_it(v, step.payload.origin)
+        elif isinstance(r, int | Sym) and (is_untold(name) or not is_ours):
+            self.learn(name, r)
+        elif is_ours:
+            self.numbers[name] = r
+        else:
+            raise AssertionError("a result that is read is not made")
 
     def _call_it(self, v: Value, call: Call) -> None:
         """Name a result after the module that makes it, and after the call if it makes several."""
         if v.producer is None or v.name:
             return
-        call = self._origins.get(id(call), call)
         path, several = call.module, self._modules[call.module] != 1
         parts = [path] * bool(path) + [call.name] * (several or not path)
         v.name = unique(".".join(parts), self._names)
 
-    def _converted(self, call: Call) -> list[Value | Dim | None]:
+    def _results(self, step: CallStep) -> list[Value | Argument]:
+        if step.make is None and step.kind == NUMBER:
+            return [self.argument(step.payload.call.arguments["self"])]
+        if step.make is None:
+            return self._made(step.payload.call)
+        made = step.make(self._operands(step))
+        return [made] if isinstance(made, Value) else list(made)
+
+    def _made(self, call: Call) -> list[Value | Argument]:
         entry = converters.find(call.target)
         if entry is None:
             raise UnsupportedError("there is no converter")
-        arguments = bound(entry, {k: self.given(a) for k, a in call.arguments.items()})
+        arguments = bound(entry, {k: self.argument(a) for k, a in call.arguments.items()})
         checks = self.checked & set(call.results) if "check_errors" in entry.parameters else set()
         if checks:
             arguments["check_errors"] = True
         outcome = entry.convert(self.site(call), **arguments)
         self.held |= checks
-        results: list[Value | Dim | None] = (
+        results: list[Value | Argument] = (
             [outcome] if isinstance(outcome, Value) else list(outcome)
         )
         if len(results) < len(call.results):
@@ -397,9 +399,9 @@ class Importer:
     def site(self, call: Call) -> Site:
         """Return what a converter sees of a call."""
         results = itertools.zip_longest(call.results, call.stated[: len(call.results)])
-        return Site(self.g, call, [self._stated(n, t) for n, t in results], self)
+        return Site(self.g, call, [self._type(n, t) for n, t in results], self)
 
-    def _stated(self, name: str, unread: TensorType | None = None) -> TensorType | None:
+    def _type(self, name: str, unread: TensorType | None = None) -> TensorType | None:
         """Return the type that PyTorch states of a result by name, or of one that is not read."""
         t = self.types.get(name) if name else unread
         if t is None or not t.symbols():
@@ -407,14 +409,14 @@ class Importer:
         t = t.with_shape(map(self._tidy, t.shape))
         return t.bind(self.symbols) if self.symbols else t
 
-    def given(self, argument: Argument) -> Any:
+    def argument(self, argument: Argument) -> Any:
         """Return an argument as converters take it: tensors are values."""
         match argument:
             case Ref(name=name):
                 return self.find(name)
             case tuple():
                 unknown = [a for a in argument if isinstance(a, Unknown)]
-                return unknown[0] if unknown else tuple(map(self.given, argument))
+                return unknown[0] if unknown else tuple(map(self.argument, argument))
             case Sym():
                 return bind(self._tidy(argument), self.symbols)
             case Condition(guards=guards):
@@ -428,12 +430,13 @@ class Importer:
         kept = tuple((x, relation) for x, relation in here if isinstance(x, Sym))
         return Condition(kept) if kept else True
 
-    def _checked(self, name: str, v: Value | Dim | None) -> Value:
-        """Return v; assert that it has the type that PyTorch states."""
-        stated = self._stated(name)
+    def _checked(self, name: str, v: Value, is_ours: bool) -> Value:
+        """Return v; assert that it has the type that PyTorch states, of what is not ours alone."""
+        stated = self._type(name)
         if stated is None:
+            if is_ours:
+                return v
             raise UnsupportedError("a result is no tensor")
-        assert isinstance(v, Value), "a result that is read is not made"
         if v.type.rank == stated.rank:
             for made, said in zip(v.type.shape, stated.shape, strict=True):
                 if is_untold(str(said)) and str(said) not in self.symbols:
@@ -468,10 +471,10 @@ class Importer:
                 return False
         return True
 
-    def _stand_in(self, call: Call) -> None:
+    def _stand_in(self, step: CallStep) -> None:
         """Let others be looked at that read results which are not made."""
-        for name in call.results:
-            if (t := self._stated(name)) is not None:
+        for name in step.outputs:
+            if (t := self._type(name)) is not None:
                 self.values[name] = Value(t, name)
                 self._take_as_told(t)
             elif is_untold(name):
@@ -483,3 +486,10 @@ class Importer:
         """Take the symbols of a type for known that are data: whoever made the tensor knows."""
         for name in filter(is_untold, t.symbols()):
             self.symbols.setdefault(name, symbol(name))
+
+
+class Apart(Importer):
+    """An importer of what is evaluated at once: a refusal ends it."""
+
+    def _refuse(self, step: CallStep, reason: str, waits: bool = False) -> None:
+        raise UnsupportedError(reason)

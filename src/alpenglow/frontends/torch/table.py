@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.operands import Resuming, cut
+from alpenglow.frontends.operands import Importing, cut
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.torch.program import Call, Condition, Unknown
 from alpenglow.frontends.torch.promote import Number, shared
@@ -117,7 +117,7 @@ def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-class Context(Resuming, Protocol):
+class Context(Importing, Protocol):
     """What an importer knows besides the call."""
 
     def element(self, symbol: str) -> Value | None:
@@ -288,6 +288,9 @@ class Site:
     def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
         """Return what `measured` does, and values that need not be computed again afterwards."""
         self._measures += 1
+        told = None if self._context is None else self._context.contents(v)
+        if told is not None:
+            return tuple(told.reshape(-1).tolist()), list(beside)
         return cut(f"{self.call.name}#{self._measures - 1}", v, beside, self._context)
 
     def truth(self, condition: Value | Condition | Dim) -> bool:

@@ -61,7 +61,7 @@ def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
     drawn = unique(GENERATOR, taken)
     if program.generator is not None:
         importer.generator = g.variable(drawn, program.generator)
-    results = importer.run(body, operands)
+    results = importer.body(body, operands)
     if importer.refusals:
         return g, importer.refusals
     for o, v in zip(kept, results, strict=True):
