@@ -67,6 +67,49 @@ def summed(x: torch.Tensor) -> Any:
     return scan(lambda total, row: (total + row, total * row), x[0], x)
 
 
+def steps(x: torch.Tensor, n: torch.Tensor) -> Any:
+    """Two loops alike, of whose results one is not read."""
+    _, a = while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y + 1), (number(0), x))
+    _, b = while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y * 2), (number(0), x))
+    return a, b
+
+
+def swapped(x: torch.Tensor, n: torch.Tensor) -> Any:
+    """A loop that is given one tensor twice, and a tensor that is a constant."""
+    w = torch.eye(8) * 2
+    return while_loop(
+        lambda i, a, b: i < n, lambda i, a, b: (i + 1, b + 1, a @ w), (number(0), x, x.clone())
+    )
+
+
+def balanced(x: torch.Tensor, n: torch.Tensor) -> Any:
+    def body(i: torch.Tensor, y: torch.Tensor) -> Any:
+        return i + 1, torch.cond(y.sum() > 0, lambda y: y - 1, lambda y: y + 2, (y,))
+
+    return while_loop(lambda i, y: i < n, body, (number(0), x))
+
+
+def widened(x: torch.Tensor) -> Any:
+    """A loop that reads a number made of extents in its condition and its body."""
+    rows = x.shape[0]
+    return while_loop(lambda i, y: i < rows * 2, lambda i, y: (i + 2, y + rows), (0, x.clone()))
+
+
+def scaled(x: torch.Tensor) -> Any:
+    rows = x.shape[0]
+    return scan(lambda total, row: (total + row * rows, total * row), x[0], x)
+
+
+def grown(x: torch.Tensor) -> Any:
+    """A loop on what is of no known size."""
+    return while_loop(
+        lambda i, z: (z.sum() < 50) & (i < 20), lambda i, z: (i + 1, z * 1.5 + 0.1),
+        (number(0), x[x > 0]),
+    )  # fmt: skip
+
+
+COUNTS = [(rows(3), number(n)) for n in (3, 0, 7)]
+
 CASES: dict[str, Case] = {
     "slice to a number": (lambda x, n: x[: n.item()], (rows(4), number(2)), (OPEN[0], {}), [
         (rows(5), number(n)) for n in (2, 5, 9, 0, -1, -9)]),
@@ -100,6 +143,13 @@ CASES: dict[str, Case] = {
     "loop of data": (doubled, (rows(3).abs(), number(4)), None,
                      [(rows(3).abs(), number(n)) for n in (3, 0, 50)]),
     "loop of extents": (counted, (rows(3),), OPEN, [(rows(n),) for n in (2, 5)]),
+    "two loops": (steps, (rows(3), number(2)), None, COUNTS),
+    "loop on one tensor": (swapped, (rows(3), number(2)), None, COUNTS),
+    "branch in a loop": (balanced, (rows(3), number(2)), (OPEN[0], {}), [
+        *COUNTS, (rows(5), number(4))]),
+    "loop that reads extents": (widened, (rows(3),), OPEN, [(rows(n),) for n in (2, 5)]),
+    "scan that reads extents": (scaled, (rows(3),), OPEN, [(rows(n),) for n in (2, 5)]),
+    "loop of unknown size": (grown, (rows(3),), None, [(rows(3, seed),) for seed in (1, 2)]),
     "scan of many": (summed, (rows(3),), OPEN, [(rows(n),) for n in (2, 5, 40)]),
     "map of many": (lambda x, z: mapped(lambda row, z: row * 2 + z.sum(), x, z),
                     (rows(3), rows(2)), (OPEN[0], {}), [(rows(n), rows(2)) for n in (2, 6)]),
@@ -140,6 +190,38 @@ def test_a_scan_over_few_slices_is_a_graph(function: Callable[..., Any]) -> None
 
     assert isinstance(graph, ag.Graph)
     assert_equal(ag.compile(graph), function, (rows(3, seed=1),))
+
+
+@pytest.mark.parametrize("shapes", [None, OPEN])
+@pytest.mark.parametrize("turns", [0, 1, 5])
+def test_a_loop_that_counts_is_a_graph(turns: int, shapes: Any) -> None:
+    def repeated(x: torch.Tensor) -> Any:
+        return while_loop(
+            lambda i, y: i < turns, lambda i, y: (i + 1, torch.tanh(y) + i), (number(0), x)
+        )
+
+    graph = ag.load(exported((repeated, (rows(3),), shapes, ())))
+
+    assert isinstance(graph, ag.Graph)
+    assert_equal(ag.compile(graph), repeated, (rows(5 if shapes else 3, seed=1),))
+
+
+def test_a_loop_that_counts_far_is_a_loop() -> None:
+    def repeated(x: torch.Tensor) -> Any:
+        return while_loop(lambda i, y: i < 65, lambda i, y: (i + 1, y + 1), (number(0), x))
+
+    loaded = ag.load(exported((repeated, (rows(3),), None, ())))
+
+    assert isinstance(loaded, TorchModel)
+    assert_equal(ag.compile(loaded), repeated, (rows(3, seed=1),))
+
+
+def test_a_loop_that_is_refused_is_refused_when_it_is_loaded() -> None:
+    def repeated(x: torch.Tensor) -> Any:
+        return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, rare(y)), (number(0), x))
+
+    with pytest.raises(UnsupportedError, match=r"control.rare\.default"):
+        ag.load(exported((repeated, (rows(3),), None, ())))
 
 
 @pytest.mark.parametrize("name", ["branch of data", "branch of extents"])

@@ -7,7 +7,7 @@ draw random numbers keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 
 from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.importer import Importer
-from alpenglow.frontends.torch.program import Argument, Body, Call, Program, Ref
+from alpenglow.frontends.torch.program import Body, Call, Program, Ref, refs
 from alpenglow.frontends.torch.refusals import Refusal
 from alpenglow.ir.graph import Graph, Value
 
@@ -88,7 +88,7 @@ def _levels(body: Body, refused: set[int], nodes: dict[str, Any]) -> list[int]:
     levels: list[int] = []
     drawn = 0
     for call in body.calls:
-        level = max((made.get(name, 0) for name in read_by(call)), default=0)
+        level = max((made.get(name, 0) for name in refs(call.arguments)), default=0)
         odd = id(call) in refused
         if odd and _draws(nodes[call.name]):
             level = max(level, drawn)
@@ -108,30 +108,15 @@ def _draws(node: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in tags or schema is None or schema.is_mutable
 
 
-def read_by(call: Call) -> Iterator[str]:
-    """Yield the names of the tensors that a call reads."""
-    for argument in call.arguments.values():
-        yield from refs(argument)
-
-
-def refs(argument: Argument) -> Iterator[str]:
-    """Yield the names of the tensors in an argument."""
-    if isinstance(argument, Ref):
-        yield argument.name
-    elif isinstance(argument, tuple):
-        for a in argument:
-            yield from refs(a)
-
-
 def _part(body: Body, calls: Sequence[Call]) -> Part:
     """Return calls as a body from what they read of others to what others read of them."""
     own = {name for c in calls for name in c.results if name}
-    inputs = dict.fromkeys(n for c in calls for n in read_by(c) if n not in own)
+    inputs = dict.fromkeys(n for c in calls for n in refs(c.arguments) if n not in own)
     constants = {n: a for n, a in body.constants.items() if n in inputs}
     inside = set(map(id, calls))
     wanted = dict.fromkeys(n for a in body.outputs for n in refs(a) if n in own)
     for c in body.calls:
         if id(c) not in inside:
-            wanted |= dict.fromkeys(n for n in read_by(c) if n in own)
+            wanted |= dict.fromkeys(n for n in refs(c.arguments) if n in own)
     return Part(Body(tuple(n for n in inputs if n not in constants), tuple(calls),
                      tuple(map(Ref, wanted)), body.types, constants))  # fmt: skip

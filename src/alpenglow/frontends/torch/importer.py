@@ -317,7 +317,10 @@ class Importer(StepImporter[Applied]):
 
     def _refuse(self, step: CallStep, reason: str, waits: bool = False) -> None:
         """Record that a call cannot be converted, or the one that it stands for."""
-        self.refusals.append(Refusal(step.payload.origin, reason, waits))
+        call, origin = step.payload.call, step.payload.origin
+        refusal = Refusal(origin, reason if call is origin else f"{call.target}: {reason}", waits)
+        if refusal not in self.refusals:  # a loop has it in each turn
+            self.refusals.append(refusal)
 
     # ── calls ──
 
@@ -352,16 +355,15 @@ class Importer(StepImporter[Applied]):
     def _keep(self, step: CallStep, name: str, r: Value | Argument) -> None:
         """Let a result go by a name: a tensor, an extent, or another number."""
         is_ours = step.make is not None or step.kind in (SAME, NUMBER)
+        assert is_ours or r is not None, "a result that is read is not made"
         if isinstance(r, Value) or name in self.types:
             v = r if isinstance(r, Value) else self.output(r, self.types[name].dtype)
             self.values[name] = v = self._checked(name, v, is_ours)
             self._call_it(v, step.payload.origin)
         elif isinstance(r, int | Sym) and (is_untold(name) or not is_ours):
             self.learn(name, r)
-        elif is_ours:
-            self.numbers[name] = r
         else:
-            raise AssertionError("a result that is read is not made")
+            self.numbers[name] = r
 
     def _call_it(self, v: Value, call: Call) -> None:
         """Name a result after the module that makes it, and after the call if it makes several."""
