@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
-
 from alpenglow.frontends.stablehlo.table import find, supported
+from alpenglow.frontends.table import load_modules
 
 __all__ = ["find", "supported"]
 
-_PACKAGE = __name__.rpartition(".")[0]
-
-for _module in pkgutil.iter_modules(import_module(_PACKAGE).__path__):
-    if _module.name.startswith("convert_"):
-        import_module(f"{_PACKAGE}.{_module.name}")
+load_modules(__name__.rpartition(".")[0], "convert_")

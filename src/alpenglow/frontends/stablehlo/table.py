@@ -14,6 +14,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.operands import Importing, Operands
 from alpenglow.frontends.stablehlo.module import Block, Module, Operation, Quantized, Tensor, Type
+from alpenglow.frontends.table import Table
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
@@ -33,19 +34,12 @@ class Entry:
     pointwise: bool
 
 
-_TABLE: dict[str, Entry] = {}
+_TABLE: Table[str, Entry] = Table()
 
 
 def on(*names: str, pointwise: bool = False) -> Callable[[Converter], Converter]:
     """Register the decorated converter for operations by name."""
-
-    def add(converter: Converter) -> Converter:
-        for name in names:
-            assert name not in _TABLE, f"two converters for {name}"
-            _TABLE[name] = Entry(converter, pointwise)
-        return converter
-
-    return add
+    return _TABLE.on(names, lambda converter: Entry(converter, pointwise))
 
 
 def both(*names: str) -> tuple[str, ...]:
@@ -55,12 +49,12 @@ def both(*names: str) -> tuple[str, ...]:
 
 def find(name: str) -> Entry | None:
     """Return the entry for an operation, or None."""
-    return _TABLE.get(name)
+    return _TABLE.find(name)
 
 
 def supported() -> list[str]:
     """Return the names of all operations that have a converter."""
-    return sorted(_TABLE)
+    return sorted(_TABLE.entries)
 
 
 def computed(dtype: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
+from alpenglow.frontends.table import Table
 from alpenglow.frontends.operands import Importing, Operands
 from alpenglow.frontends.steps import Step
 from alpenglow.frontends.tflite.model import Tensor
@@ -44,45 +45,32 @@ class Entry:
     moves: bool
 
 
-_TABLE: dict[tuple[str, bool], Entry] = {}
-_QUANTISED: dict[str, Converter] = {}
+_TABLE: Table[tuple[str, bool], Entry] = Table()
+_QUANTISED: Table[str, Converter] = Table()
 
 
 def on(
     name: str, options: str = "", *, custom: bool = False, moves: bool = False
 ) -> Callable[[Converter], Converter]:
     """Register the decorated converter for a builtin operator, or a custom one by its name."""
-
-    def add(converter: Converter) -> Converter:
-        assert (name, custom) not in _TABLE, f"two converters for {name}"
-        _TABLE[name, custom] = Entry(converter, options, moves)
-        return converter
-
-    return add
+    return _TABLE.on([(name, custom)], lambda converter: Entry(converter, options, moves))
 
 
 def on_quantised(*names: str) -> Callable[[Converter], Converter]:
     """Register the decorated converter for builtin operators on tensors that stand for reals."""
-
-    def add(converter: Converter) -> Converter:
-        for name in names:
-            assert name not in _QUANTISED, f"two converters for quantised {name}"
-            _QUANTISED[name] = converter
-        return converter
-
-    return add
+    return _QUANTISED.on(names, lambda converter: converter)
 
 
 def find_quantised(name: str) -> Converter | None:
     """Return the converter of an operator on tensors that stand for reals, or None."""
-    if name in _QUANTISED:
-        return _QUANTISED[name]
-    return moved(_TABLE[name, False].convert) if moves(name) else None
+    entry = _TABLE.find((name, False))
+    moving = moved(entry.convert) if entry is not None and entry.moves else None
+    return _QUANTISED.find(name) or moving
 
 
 def moves(name: str) -> bool:
     """Return whether a builtin operator serves integers that stand for reals as they are."""
-    entry = _TABLE.get((name, False))
+    entry = _TABLE.find((name, False))
     return entry is not None and entry.moves
 
 
@@ -101,13 +89,13 @@ def moved(converter: Converter) -> Converter:
 
 def find(name: str, custom: bool) -> Entry | None:
     """Return the entry for an operator, or None."""
-    return _TABLE.get((name, custom))
+    return _TABLE.find((name, custom))
 
 
 def supported() -> list[str]:
     """Return the names of all operators that have a converter; custom ones in quotes."""
-    builtin = {(name, False) for name in _QUANTISED}
-    return sorted(f"'{name}'" if custom else name for name, custom in _TABLE.keys() | builtin)
+    names = _TABLE.entries.keys() | {(name, False) for name in _QUANTISED.entries}
+    return sorted(f"'{name}'" if custom else name for name, custom in names)
 
 
 class Context(Importing, Protocol):

@@ -18,6 +18,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.operands import Importing, cut
 from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.table import Table
 from alpenglow.frontends.torch.program import Call, Condition, Unknown
 from alpenglow.frontends.torch.promote import Number, shared
 from alpenglow.frontends.torch.symbols import indicator
@@ -60,6 +61,12 @@ class Entry:
     convert: Converter
     parameters: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, converter: Converter) -> Entry:
+        """Return the entry of a converter."""
+        _, *parameters = inspect.signature(converter).parameters.values()
+        return cls(converter, {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD})
+
 
 REQUIRED = inspect.Parameter.empty
 SPELLED = {"self": "x", "from": "from_", "s": "number"}
@@ -70,31 +77,22 @@ IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blo
 
 NO_GENERATOR = "there is no generator whose random numbers it could draw"
 
-_TABLE: dict[str, Entry] = {}
+_TABLE: Table[str, Entry] = Table()
 
 
 def on(*targets: str) -> Callable[[Converter], Converter]:
     """Register the decorated converter for operators, each as ``aten.add.Tensor``."""
-
-    def add(converter: Converter) -> Converter:
-        _, *parameters = inspect.signature(converter).parameters.values()
-        defaults = {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD}
-        for target in targets:
-            assert target not in _TABLE, f"two converters for {target}"
-            _TABLE[target] = Entry(converter, defaults)
-        return converter
-
-    return add
+    return _TABLE.on(targets, Entry.of)
 
 
 def find(target: str) -> Entry | None:
     """Return the entry for an operator, or None."""
-    return _TABLE.get(target)
+    return _TABLE.find(target)
 
 
 def supported() -> list[str]:
     """Return the names of all operators that have a converter."""
-    return sorted(_TABLE)
+    return sorted(_TABLE.entries)
 
 
 def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:

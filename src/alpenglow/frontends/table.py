@@ -1,0 +1,45 @@
+"""Tables from operators of a format to converters, and the modules that fill them.
+
+Each module of converters registers its own where they are defined, so a new family is a new file.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Hashable, Iterable
+from importlib import import_module
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+C = TypeVar("C")
+E = TypeVar("E")
+
+
+class Table(Generic[K, E]):
+    """Entries by key, such as the name of an operator."""
+
+    def __init__(self) -> None:
+        self.entries: dict[K, E] = {}
+
+    def on(self, keys: Iterable[K], entry_of: Callable[[C], E]) -> Callable[[C], C]:
+        """Register the entry of the decorated converter for some keys, of which none has one."""
+
+        def add(converter: C) -> C:
+            entry = entry_of(converter)
+            for key in keys:
+                assert key not in self.entries, f"two converters for {key}"
+                self.entries[key] = entry
+            return converter
+
+        return add
+
+    def find(self, key: K) -> E | None:
+        """Return the entry for a key, or None."""
+        return self.entries.get(key)
+
+
+def load_modules(package: str, *prefixes: str) -> None:
+    """Import the modules of a package whose names begin with one of `prefixes`."""
+    for module in pkgutil.iter_modules(import_module(package).__path__):
+        if module.name.startswith(prefixes):
+            import_module(f"{package}.{module.name}")
