@@ -6,18 +6,20 @@ Where an answer depends on data the import is cut (`presume.Needed`), and goes o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.ir.dims import Dim, Sym, assumed, is_open, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.types import INTS, Array
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import DTYPES, INTS, Array
 from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import stretch
+from alpenglow.ops.movement import Reshape, stretch
+from alpenglow.ops.select import Cast
 
 
 class Resuming(Protocol):
@@ -142,6 +144,31 @@ class Operands:
             return list(values)
         shape = common_shape(self.kind, [v.type.shape for v in values])
         return [stretch(self.g, v, shape) for v in values]
+
+    def apply(self, op: Op, *values: Value) -> Value:
+        """Apply an elementwise operator to values that broadcast to each other."""
+        return self.g(op, *self.broadcast(*values))
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """Return x in another element type; x itself if it has that."""
+        return x if x.type.dtype == dtype else self.g(Cast(dtype), x)
+
+    def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """Return x in another shape; x itself if it has that."""
+        return x if x.type.shape == tuple(shape) else self.g(Reshape(tuple(shape)), x)
+
+    def filled(self, number: Any, like: Value) -> Value:
+        """Return a tensor of a value's type, each element the number."""
+        return self.full(number, like.type.dtype, like.type.shape)
+
+    def full(self, number: Any, dtype: str, shape: Sequence[Dim]) -> Value:
+        """Return a tensor each element of which is the number."""
+        constant = self.g.constant(np.asarray(number, DTYPES[dtype]))
+        return stretch(self.g, constant, tuple(shape))
+
+    def refuse(self, what: str) -> UnsupportedError:
+        """Return the error that says what of this operator is not there."""
+        return UnsupportedError(f"{self.kind}: {what}")
 
 
 def cut(

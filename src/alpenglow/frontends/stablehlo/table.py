@@ -17,10 +17,7 @@ from alpenglow.frontends.stablehlo.module import Block, Module, Operation, Quant
 from alpenglow.frontends.table import Table
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, NARROW, NARROW_INTS, Array
-from alpenglow.ops.movement import Reshape, stretch
-from alpenglow.ops.select import Cast
 
 Made = Value | Sequence[Value]
 Converter = Callable[["Site"], Made]
@@ -202,29 +199,6 @@ class Site(Operands):
             raise ModelError(f"{self.kind} has {len(self.operation.regions)} regions")
         return self.operation.regions[i]
 
-    # ── building ──
-
-    def cast(self, x: Value, dtype: str) -> Value:
-        """Return x in another element type; x itself if it has that."""
-        return x if x.type.dtype == dtype else self.g(Cast(dtype), x)
-
-    def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """Return x in another shape; x itself if it has that."""
-        return x if x.type.shape == tuple(shape) else self.g(Reshape(tuple(shape)), x)
-
-    def apply(self, op: Op, *values: Value) -> Value:
-        """Apply an elementwise operator to values that broadcast to each other."""
-        return self.g(op, *self.broadcast(*values))
-
-    def filled(self, number: Any, like: Value) -> Value:
-        """Return a tensor of a value's type, each element the number."""
-        return self.full(number, like.type.dtype, like.type.shape)
-
-    def full(self, number: Any, dtype: str, shape: Sequence[Dim]) -> Value:
-        """Return a tensor each element of which is the number."""
-        constant = self.g.constant(np.asarray(number, DTYPES[dtype]))
-        return stretch(self.g, constant, tuple(shape))
-
     def axis(self, axis: int, rank: int) -> int:
         """Return an axis; raise ModelError if there is none."""
         if not 0 <= axis < rank:
@@ -244,10 +218,6 @@ class Site(Operands):
         for name, value in lists.items():
             if len(value) != rank:
                 raise ModelError(f"{self.kind}: {name} has {len(value)} numbers, expected {rank}")
-
-    def refuse(self, what: str) -> UnsupportedError:
-        """Return the error that says what of this operation is not there."""
-        return UnsupportedError(f"{self.kind}: {what}")
 
 
 def tensor(kind: str, types: Sequence[Type], i: int) -> Tensor:

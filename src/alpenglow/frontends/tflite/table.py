@@ -10,21 +10,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
-from alpenglow.frontends.table import Table
 from alpenglow.frontends.operands import Importing, Operands
 from alpenglow.frontends.steps import Step
+from alpenglow.frontends.table import Table
 from alpenglow.frontends.tflite.model import Tensor
 from alpenglow.frontends.tflite.steps import Applied
-from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import DTYPES
-from alpenglow.ops.movement import Reshape, stretch
-from alpenglow.ops.select import Cast
 
 Made = Value | Sequence[Value]
 Converter = Callable[["Site"], Made]
@@ -167,14 +161,6 @@ class Site(Operands):
             raise ModelError(f"{self.kind}: operand {i} has {len(elements)} elements, expected one")
         return elements[0]
 
-    def cast(self, x: Value, dtype: str) -> Value:
-        """Return x in another element type; x itself if it has that."""
-        return x if x.type.dtype == dtype else self.g(Cast(dtype), x)
-
-    def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """Return x in another shape; x itself if it has that."""
-        return x if x.type.shape == tuple(shape) else self.g(Reshape(tuple(shape)), x)
-
     def scalar(self, i: int) -> Value:
         """Return operand i, which has one element, as a scalar."""
         return self.reshaped(self.input(i), ())
@@ -183,13 +169,8 @@ class Site(Operands):
         """Apply an elementwise operator to values that broadcast to each other."""
         if by_channel(values):
             turned = [channels_first(self.g, v) for v in values]
-            return channels_last(self.g, self.g(op, *self.broadcast(*turned)))
-        return self.g(op, *self.broadcast(*values))
-
-    def filled(self, number: float, like: Value) -> Value:
-        """Return a tensor of a value's type, each element the number."""
-        constant = self.g.constant(np.asarray(number, DTYPES[like.type.dtype]))
-        return stretch(self.g, constant, like.type.shape)
+            return channels_last(self.g, super().apply(op, *turned))
+        return super().apply(op, *values)
 
     def axis(self, axis: int, rank: int) -> int:
         """Return an axis counted from the front; raise ModelError if there is none."""
@@ -208,7 +189,3 @@ class Site(Operands):
             wanted = " or ".join(map(str, ranks))
             raise ModelError(f"{self.kind}: operand {i} is {v.type}, expected rank {wanted}")
         return v
-
-    def refuse(self, what: str) -> UnsupportedError:
-        """Return the error that says what of this operator is not there."""
-        return UnsupportedError(f"{self.kind}: {what}")
