@@ -1,10 +1,12 @@
-"""What front ends look at first: how a file begins."""
+"""Files of models: how one begins, what is in it, and errors that name it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError
 
 TFLITE = b"TFL3"
 """What stands in bytes 4 to 8 of a model of TFLite."""
@@ -25,6 +27,31 @@ def head(path: Path, length: int = HEAD) -> bytes:
             return file.read(length)
     except OSError as error:
         raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
+
+
+def content_of(model: str | Path | bytes) -> tuple[bytes, str]:
+    """Return the bytes of a model, and its name in messages; raise ModelError if it is no file."""
+    if isinstance(model, bytes):
+        return model, "model"
+    path = Path(model)
+    try:
+        return path.read_bytes(), str(path)
+    except OSError as error:
+        raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
+    except ValueError as error:  # a path with a zero byte
+        raise ModelError(f"cannot read the model: {error}", file=repr(str(path))) from error
+
+
+@contextmanager
+def importing(file: str, format: str) -> Iterator[None]:
+    """Let errors name the file; an exception of Python's means that the file makes no sense."""
+    try:
+        yield
+    except AlpenglowError as error:
+        raise error.located(file=file) from None
+    except NONSENSE as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ModelError(f"the model breaks the rules of {format}: {what}", file=file) from error
 
 
 def is_tflite(begin: bytes, nbytes: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
@@ -350,22 +350,35 @@ class SteppedModel(StagedModel, Generic[Imports]):
         return self._bodies[key]
 
 
-def graph_of(whole: StagedModel) -> Graph | StagedModel:
-    """Return the graph of a model, or the model itself where its graph depends on data."""
-    types = {n: t for n, t in whole.inputs.items() if t is not None}
+def graph_of(
+    whole: StagedModel,
+    types: Mapping[str, TensorType] | None = None,
+    leave_out: Callable[[Graph, Mapping[str, TensorType]], Collection[str]] | None = None,
+) -> Graph | StagedModel:
+    """Return the graph of a model, or the model itself where its graph depends on data.
+
+    `types` are those of the inputs, by default as the model has them.  `leave_out` returns inputs
+    that a graph of the whole model does not need.
+    """
+    if types is None:
+        types = {n: t for n, t in whole.inputs.items() if t is not None}
     symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
     with presuming(symbols) as presumed:
         part = whole.part(whole.begin(), Known(types))
     g = part.graph
+    in_parts = part.rest is not None or bool(part.actions)
+    if leave_out is not None and not in_parts:
+        gone = leave_out(g, types)
+        types = {n: t for n, t in types.items() if n not in gone}
     for name, t in types.items():
         if name not in g.inputs:
             g.input(name, t)
     others = [n for n in g.inputs if n in g.initial or n.startswith(HIDDEN)]
     g.inputs = {n: g.inputs[n] for n in (*types, *others)}
     g.metadata = whole.metadata
-    if part.rest is not None or part.actions:
+    if in_parts or len(types) < len(whole.inputs):
         whole.first = part
         return whole
-    if presumed.guards:
+    if presumed.guards or any(t != whole.inputs[n] for n, t in types.items()):
         g.guards, g.otherwise = tuple(presumed.guards), whole
     return g

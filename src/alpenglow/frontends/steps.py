@@ -6,11 +6,11 @@ get a prefix, its inputs go by the names of the operands, and its outputs by nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.operands import Operands
 from alpenglow.ir.graph import Value
 
@@ -23,10 +23,14 @@ LOOP = "alpenglow.loop"
 LONGEST = 1024
 """Operations of longer regions are not counted to the end."""
 
+MOST_STEPS = 1 << 20
+"""A model has at most this many operations once each function stands where it is called."""
+
 Make = Callable[[Operands], Value | Sequence[Value]]
 
 P = TypeVar("P")
 Co = TypeVar("Co", covariant=True)
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,3 +91,33 @@ def copies(step: Step[P], body: Body[P], names: Sequence[str]) -> list[Step[P]]:
             node=step.label,
         )
     return [same(step, o, n) for o, n in zip(body.outputs, names, strict=True) if n]
+
+
+def reached(
+    main: Name, calls: Callable[[Name], Sequence[Name]], length: Callable[[Name], int], what: str
+) -> list[Name]:
+    """Return a function and those that it calls, directly or not, each once, callers first.
+
+    `calls` returns the functions that one calls, once for each call, `length` the number of its
+    operations; messages call a function `what`.  Raises ModelError if one calls itself,
+    UnsupportedError if there are more than MOST_STEPS operations.
+    """
+    sizes: dict[Name, int] = {}
+    waiting = {main: list(calls(main))}
+    while waiting:
+        caller, called = next(reversed(waiting.items()))
+        if called:
+            name = called.pop()
+            if name in waiting:
+                raise ModelError(f"{what} {name!r} calls itself")
+            if name not in sizes:
+                waiting[name] = list(calls(name))
+            continue
+        del waiting[caller]
+        sizes[caller] = size = length(caller) + sum(sizes[name] for name in calls(caller))
+        if size > MOST_STEPS:
+            raise UnsupportedError(
+                f"the model expands to at least {size:,} operations, expected at most "
+                f"{MOST_STEPS:,}"
+            )
+    return list(reversed(sizes))

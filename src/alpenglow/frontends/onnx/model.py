@@ -12,6 +12,8 @@ from typing import Any
 import onnx
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.frontends import stepped
+from alpenglow.frontends.files import importing
 from alpenglow.frontends.onnx.about import metadata
 from alpenglow.frontends.onnx.attributes import (
     check_form,
@@ -57,9 +59,8 @@ from alpenglow.frontends.onnx.subgraphs import (
     ordered,
     with_own_outputs,
 )
-from alpenglow.frontends.presume import presuming
 from alpenglow.ir.dims import is_open
-from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Host
 from alpenglow.ir.solve import untold
 from alpenglow.ir.staged import Action, Apply, Known, Loop, Part, Scan, StagedModel
@@ -83,31 +84,14 @@ def load(
     uses what is not there.
     """
     proto, file, folder = read(model, aside=True)
-    try:
+    with importing(file, "ONNX"):
         whole = OnnxModel.of_file(proto, file, folder, shapes or {}, constants)
-        known = read_types(proto.graph, whole.inputs)
-        facts = Known(known)
-        symbols = dict.fromkeys(s for t in known.values() for s in t.symbols())
-        with presuming(symbols) as presumed:
-            part = whole.part(whole.begin(), facts)
-    except AlpenglowError as error:
-        raise error.located(file=file) from None
-    if constants and part.rest is None and not part.actions:
-        gone = whole.leave_out(part.graph, known)
-        known = {n: t for n, t in known.items() if n not in gone}
-    for name, t in known.items():
-        if name not in part.graph.inputs:
-            part.graph.input(name, t)
-    part.graph.metadata = whole.metadata = metadata(proto)
-    hidden = [n for n in part.graph.inputs if n.startswith(HIDDEN)]
-    part.graph.inputs = {n: part.graph.inputs[n] for n in (*known, *hidden)}
-    if part.rest is not None or part.actions or len(known) < len(whole.inputs):
-        whole.first = part
-        return whole
-    if presumed.guards or any(t != whole.inputs[n] for n, t in known.items()):
-        part.graph.guards, part.graph.otherwise = tuple(presumed.guards), whole
-    compare_outputs(whole, part.graph)
-    return part.graph
+        whole.metadata = metadata(proto)
+        types = read_types(proto.graph, whole.inputs)
+        made = stepped.graph_of(whole, types, whole.leave_out if constants else None)
+    if isinstance(made, Graph):
+        compare_outputs(whole, made)
+    return made
 
 
 def compare_outputs(whole: OnnxModel, g: Graph) -> None:

@@ -9,6 +9,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.files import content_of
 from alpenglow.frontends.onnx import table
 from alpenglow.frontends.onnx.function_body import graphs_in
 from alpenglow.frontends.onnx.functions import inlined
@@ -27,19 +28,11 @@ def read(
     """
     if isinstance(model, onnx.ModelProto):
         return checked(model, "model", []), "model", None
-    if isinstance(model, bytes):
-        proto, lists = parse(model, "model", aside)
-        return checked(proto, "model", lists), "model", None
-    path = Path(model)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
-    except ValueError as error:  # a path with a zero byte
-        raise ModelError(f"cannot read the model: {error}", file=repr(str(path))) from error
-    proto, lists = parse(data, str(path), aside)
+    data, file = content_of(model)
+    proto, lists = parse(data, file, aside)
     del data
-    return checked(proto, str(path), lists), str(path), path.parent
+    folder = None if isinstance(model, bytes) else Path(model).parent
+    return checked(proto, file, lists), file, folder
 
 
 def parse(data: bytes, file: str, aside: bool) -> tuple[onnx.ModelProto, list[LongList]]:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
 from alpenglow.frontends.control import Turn
-from alpenglow.frontends.shapes import check_size
+from alpenglow.frontends.files import importing
+from alpenglow.frontends.inputs import input_arrays, input_types
 from alpenglow.frontends.stablehlo.importer import Importer
 from alpenglow.frontends.stablehlo.module import Function, Module, Tensor, Type, main_of
-from alpenglow.frontends.stablehlo.reading import Input, Source, read
+from alpenglow.frontends.stablehlo.reading import Source, read
 from alpenglow.frontends.stablehlo.refusals import check_supported
 from alpenglow.frontends.stablehlo.steps import Applied, placed
 from alpenglow.frontends.stablehlo.table import element
 from alpenglow.frontends.stepped import SteppedModel, graph_of
 from alpenglow.frontends.steps import Step
-from alpenglow.ir.constant_inputs import check_names, constant
-from alpenglow.ir.dims import symbol
-from alpenglow.ir.graph import HIDDEN, Graph
-from alpenglow.ir.solve import bind_shapes
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import Known, StagedModel
 from alpenglow.ir.types import Array, TensorType
 
@@ -51,15 +46,8 @@ def load(
     `shapes` binds open extents of inputs by input name; `constants` are values of inputs.
     """
     source = Source.of(model)
-    try:
+    with importing(source.file, "StableHLO"):
         return loaded(read(source), source, shapes, constants)
-    except AlpenglowError as error:
-        raise error.located(file=source.file) from None
-    except NONSENSE as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ModelError(
-            f"the program breaks the rules of StableHLO: {what}", file=source.file
-        ) from error
 
 
 def loaded(
@@ -69,8 +57,7 @@ def loaded(
     """Return the graph of a program that has been read, or the model in parts."""
     main = main_of(module)
     check_supported(module, main)
-    whole = _whole(module, main, source, shapes, constants)
-    return graph_of(whole)
+    return graph_of(_whole(module, main, source, shapes, constants))
 
 
 def _whole(
@@ -79,8 +66,8 @@ def _whole(
 ) -> Program:  # fmt: skip
     """Return the function that a program is."""
     inputs = source.inputs(main)
-    types = _types(inputs, shapes)
-    fixed = _fixed(constants, types)
+    types = input_types([(i.name, i.dtype, i.shape) for i in inputs], shapes)
+    fixed = input_arrays(constants, types)
     types = {name: t for name, t in types.items() if name not in fixed}
     names = [i.name for i in inputs if i.kept]
     # The names of values inside do not begin as those of inputs do.
@@ -103,35 +90,6 @@ def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
             name += "_"
         made.append(name)
     return made
-
-
-def _fixed(constants: Mapping[str, Any], types: Mapping[str, TensorType]) -> dict[str, Array]:
-    """Return inputs that have values as constants."""
-    check_names(constants, types)
-    return {
-        # `ascontiguousarray` would make a vector of a scalar.
-        name: np.asarray(constant(name, value, types[name].dtype, types[name].shape), order="C")
-        for name, value in constants.items()
-    }
-
-
-def _types(
-    inputs: Sequence[Input], shapes: Mapping[str, Sequence[int]] | None
-) -> dict[str, TensorType]:
-    """Return the types of inputs; each open extent has a name of its own, or is bound."""
-    g = Graph("inputs")
-    taken = {str(d) for i in inputs for d in i.shape}
-    fresh = (symbol(f"d{n}") for n in count() if f"d{n}" not in taken)
-    for i in inputs:
-        if i.name.startswith(HIDDEN):
-            raise UnsupportedError(f"an input is called '{i.name}'", hint="call it otherwise")
-        if i.name in g.inputs:
-            raise ModelError(f"two inputs are called '{i.name}'")
-        made = TensorType(i.dtype, tuple(next(fresh) if d is None else d for d in i.shape))
-        check_size(f"input '{i.name}'", made)
-        g.input(i.name, made)
-    bound = bind_shapes(g, shapes) if shapes else g
-    return {name: v.type for name, v in bound.inputs.items()}
 
 
 class Program(SteppedModel[Importer]):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.files import content_of
 from alpenglow.frontends.stablehlo.artifact import PLATFORM, Artifact, of_file, of_object
 from alpenglow.frontends.stablehlo.look import BYTECODE, is_artifact, is_exported
 from alpenglow.frontends.stablehlo.module import Function, Module, Tensor
@@ -44,7 +44,7 @@ class Source:
         if is_exported(model):
             artifact = of_object(model)
             return cls(artifact.content, "model", artifact)
-        content, file = _content(model)
+        content, file = content_of(model)
         if content[:4] != BYTECODE and is_artifact(BytesIO(content)):
             try:
                 artifact = of_file(content)
@@ -121,12 +121,3 @@ def read(source: Source) -> Module:
     except UnicodeDecodeError as error:
         raise ModelError(f"the text is no UTF-8 at offset {error.start}") from error
     return read_text(text)
-
-
-def _content(model: Any) -> tuple[bytes, str]:
-    if isinstance(model, bytes):
-        return model, "model"
-    try:
-        return Path(model).read_bytes(), str(model)
-    except OSError as error:
-        raise ModelError(f"cannot read the model: {error.strerror}", file=str(model)) from error

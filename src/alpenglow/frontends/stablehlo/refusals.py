@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.words import counted
@@ -11,15 +10,13 @@ from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import CONTROL
 from alpenglow.frontends.stablehlo.custom_calls import ACCEPTED
 from alpenglow.frontends.stablehlo.module import CALLS, RETURNS, Function, Module, Operation, every
-
-MOST_STEPS = 1 << 20
-"""So many operations may stand in a program once functions stand where they are called."""
+from alpenglow.frontends.steps import reached
 
 
 def check_supported(module: Module, main: Function) -> None:
     """Raise UnsupportedError that lists all operations and calls which there is nothing for."""
     missing: Counter[str] = Counter()
-    for o in (o for f in reached(module, main) for o in every(f.body)):
+    for o in (o for f in functions(module, main) for o in every(f.body)):
         if o.name == "stablehlo.custom_call":
             target = str(o.attributes.get("call_target_name", ""))
             if target not in ACCEPTED:
@@ -31,37 +28,19 @@ def check_supported(module: Module, main: Function) -> None:
         raise UnsupportedError(f"these operations are not supported: {listed}")
 
 
-def reached(module: Module, main: Function) -> Iterator[Function]:
-    """Yield a function and those that it calls, each once.
+def functions(module: Module, main: Function) -> list[Function]:
+    """Return a function and those that it calls, each once, as `reached` does."""
 
-    Raises ModelError if one calls itself, UnsupportedError if there are too many operations once
-    functions stand where they are called.
-    """
-    sizes: dict[str, int] = {}
-    waiting = [(main, called(module, main))]
-    open_ = {main.name}
-    while waiting:
-        function, inner = waiting[-1]
-        if inner:
-            name = inner.pop()
-            if name in open_:
-                raise ModelError(f"function '{name}' calls itself")
-            if name not in sizes:
-                open_.add(name)
-                waiting.append((module.function(name), called(module, module.function(name))))
-            continue
-        waiting.pop()
-        open_.discard(function.name)
-        inside = sum(sizes[name] for name in called(module, function))
-        sizes[function.name] = sum(1 for _ in every(function.body)) + inside
-        if sizes[function.name] > MOST_STEPS:
-            raise UnsupportedError(f"the program runs {sizes[function.name]} operations and more")
-        yield function
+    def function(name: str) -> Function:
+        return main if name == main.name else module.function(name)
 
+    def calls(name: str) -> list[str]:
+        return [_callee(module, o) for o in every(function(name).body) if o.name in CALLS]
 
-def called(module: Module, function: Function) -> list[str]:
-    """Return the names of the functions that one calls."""
-    return [_callee(module, o) for o in every(function.body) if o.name in CALLS]
+    def length(name: str) -> int:
+        return sum(1 for _ in every(function(name).body))
+
+    return [function(n) for n in reached(main.name, calls, length, "function")]
 
 
 def _callee(module: Module, o: Operation) -> str:

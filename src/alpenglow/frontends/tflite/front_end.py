@@ -1,32 +1,24 @@
-"""The front end of TFLite as the registry sees it.
-
-What reads its models is imported with the first one: a file of which the compilation is kept does
-not need it.
-"""
+"""The front end of TFLite as the registry sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from alpenglow.frontends.deciding import DecidingFrontEnd
 from alpenglow.frontends.files import head, is_tflite
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
-from alpenglow.ir.graph import Graph
-from alpenglow.ir.staged import StagedModel
 
 
 class TfliteFrontEnd(DecidingFrontEnd):
     """Reads TFLite models: files, or their bytes."""
 
     name = "tflite"
+    loading = "alpenglow.frontends.tflite.loading"
     version = "2"
     roundings = ROUNDINGS
 
     def __init__(self, rounding: str = ROUNDINGS[0]) -> None:
-        self._rounding = rounding
+        self.arguments = (rounding,)
 
     def rounding_as(self, rounding: str) -> TfliteFrontEnd:
         return TfliteFrontEnd(rounding)
@@ -38,13 +30,3 @@ class TfliteFrontEnd(DecidingFrontEnd):
             return False
         begin = head(Path(model))
         return bool(begin) and is_tflite(begin, Path(model).stat().st_size)
-
-    def load_with(
-        self,
-        model: Any,
-        constants: Mapping[str, Any],
-        shapes: Mapping[str, Sequence[int]] | None = None,
-    ) -> Graph | StagedModel:
-        load = import_module("alpenglow.frontends.tflite.loading").load
-        loaded: Graph | StagedModel = load(model, shapes, constants, self._rounding)
-        return loaded

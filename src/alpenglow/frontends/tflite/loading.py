@@ -10,23 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.control import Turn
-from alpenglow.frontends.shapes import check_size
+from alpenglow.frontends.files import content_of, importing
+from alpenglow.frontends.inputs import input_arrays, input_types
 from alpenglow.frontends.stepped import SteppedModel, graph_of
 from alpenglow.frontends.steps import Step
 from alpenglow.frontends.tflite.importer import Importer
 from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.refusals import check_supported
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
-from alpenglow.frontends.tflite.steps import Applied, Placed, placed, reached
+from alpenglow.frontends.tflite.steps import Applied, Placed, placed, subgraphs
 from alpenglow.frontends.tflite.variables import Key
-from alpenglow.ir.constant_inputs import check_names, constant
-from alpenglow.ir.dims import Dim, symbol
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import Metadata
-from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import Known, StagedModel
 from alpenglow.ir.types import DTYPES, Array, TensorType
 
@@ -61,33 +60,11 @@ def load(
     `shapes` binds open extents of inputs by input name; `constants` are values of inputs;
     `rounding` is one of `ROUNDINGS`.
     """
-    content, file = read(model)
-    try:
-        return _loaded(Model(content, rounding), file, shapes, constants)
-    except AlpenglowError as error:
-        raise error.located(file=file) from None
-    except NONSENSE as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ModelError(f"the model breaks the rules of TFLite: {what}", file=file) from error
-
-
-def read(model: str | Path | bytes) -> tuple[bytes, str]:
-    """Return the bytes of a model, and what to call it in messages."""
-    if isinstance(model, bytes):
-        return model, "model"
-    try:
-        return Path(model).read_bytes(), str(model)
-    except OSError as error:
-        raise ModelError(f"cannot read the model: {error.strerror}", file=str(model)) from error
-
-
-def _loaded(
-    model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None,
-    constants: Mapping[str, Any],
-) -> Graph | StagedModel:  # fmt: skip
-    check_supported(list(reached(model, MAIN)))
-    whole = _whole(model, file, shapes, constants)
-    return graph_of(whole)
+    content, file = content_of(model)
+    with importing(file, "TFLite"):
+        parsed = Model(content, rounding)
+        check_supported(subgraphs(parsed, MAIN))
+        return graph_of(_whole(parsed, file, shapes, constants))
 
 
 def _whole(
@@ -108,7 +85,7 @@ def _whole(
     while any(prefix + name in types for name in others):
         prefix += "/"
     body = placed(subgraph, prefix, inputs)
-    fixed = _fixed(constants, types, body.inputs)
+    fixed = _fixed(input_arrays(constants, types), body.inputs)
     types = {name: t for name, t in types.items() if name not in fixed}
     results = dict(zip(outputs, body.outputs, strict=True))
     rest = Rest(body.steps, {**body.tensors, **fixed}, body.inputs)
@@ -118,46 +95,30 @@ def _whole(
     return whole
 
 
-def _fixed(
-    constants: Mapping[str, Any], types: Mapping[str, TensorType | None],
-    inputs: Mapping[str, Tensor],
-) -> dict[str, Tensor]:  # fmt: skip
+def _fixed(arrays: Mapping[str, Array], inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return inputs that have values as tensors that are constants."""
-    check_names(constants, types)
-    fixed = {}
-    for name, value in constants.items():
-        t = types[name]
-        assert t is not None, "inputs have types"
-        array = np.asarray(constant(name, value, t.dtype, t.shape), order="C")
-        content = array.reshape(-1).view(np.uint8)
-        shape = array.shape
-        fixed[name] = replace(
-            inputs[name], shape=shape, signature=shape, content=content, sparsity=None
+    return {
+        name: replace(
+            inputs[name], shape=array.shape, signature=array.shape,
+            content=array.reshape(-1).view(np.uint8), sparsity=None,
         )
-    return fixed
+        for name, array in arrays.items()
+    }  # fmt: skip
 
 
 def _types(
     subgraph: Subgraph, names: Sequence[str], shapes: Mapping[str, Sequence[int]] | None
-) -> dict[str, TensorType | None]:
+) -> dict[str, TensorType]:
     """Return the types of inputs; each open extent has a name of its own, or is bound."""
     if len(set(subgraph.inputs)) < len(subgraph.inputs):
         raise ModelError(f"the inputs {subgraph.inputs} name a tensor twice")
-    g = Graph("inputs")
-    taken = 0
+    inputs: list[tuple[str, str, list[Dim | None]]] = []
     for name, number in zip(names, subgraph.inputs, strict=True):
         tensor = subgraph.tensors[number]
         if tensor.dtype not in DTYPES:
             raise UnsupportedError(f"input '{name}' is {tensor}, which no graph holds")
-        shape: list[Dim] = []
-        for d in tensor.signature:
-            shape.append(symbol(f"d{taken}") if d < 0 else d)
-            taken += d < 0
-        t = TensorType(tensor.dtype, tuple(shape))
-        check_size(f"input '{name}'", t)
-        g.input(name, t)
-    bound = bind_shapes(g, shapes) if shapes else g
-    return {name: v.type for name, v in bound.inputs.items()}
+        inputs.append((name, tensor.dtype, [None if d < 0 else d for d in tensor.signature]))
+    return input_types(inputs, shapes)
 
 
 def _initial(model: Model, subgraph: Subgraph) -> dict[Key, Array]:

@@ -6,16 +6,13 @@ tensors get a prefix, its inputs are the operands, and its outputs go by names o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.base.words import shown
-from alpenglow.frontends.steps import LONGEST, Body, Step
+from alpenglow.frontends.steps import LONGEST, Body, Step, reached
 from alpenglow.frontends.tflite.model import Model, Operator, Subgraph, Tensor
-
-MOST_STEPS = 1 << 20
-"""So many operators may stand in a model once subgraphs stand where they are called."""
 
 BODIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "IF": ("IfOptions", ("then_subgraph_index", "else_subgraph_index")),
@@ -110,33 +107,13 @@ def bodies(operator: Operator) -> list[int]:
     return [options[f] for f in fields]
 
 
-def reached(model: Model, start: int) -> Iterator[Subgraph]:
-    """Yield a subgraph and those that it runs, each once.
+def subgraphs(model: Model, start: int) -> list[Subgraph]:
+    """Return a subgraph and those that it runs, each once, as `reached` does."""
 
-    Raises ModelError if one runs itself, UnsupportedError if there are too many operators.
-    """
-    sizes: dict[int, int] = {}
-    waiting: list[tuple[int, list[int]]] = [(start, _called(model, start))]
-    open_ = {start}
-    while waiting:
-        number, called = waiting[-1]
-        if called:
-            inner = called.pop()
-            if inner in open_:
-                raise ModelError(f"subgraph {inner} runs itself")
-            if inner not in sizes:
-                open_.add(inner)
-                waiting.append((inner, _called(model, inner)))
-            continue
-        waiting.pop()
-        open_.discard(number)
-        subgraph = model.subgraph(number)
-        inside = sum(sizes[i] for i in _called(model, number))
-        sizes[number] = len(subgraph.operators) + inside
-        if sizes[number] > MOST_STEPS:
-            raise UnsupportedError(f"the model runs {sizes[number]} operators and more")
-        yield subgraph
+    def calls(number: int) -> list[int]:
+        return [i for o in model.subgraph(number).operators for i in bodies(o)]
 
+    def length(number: int) -> int:
+        return len(model.subgraph(number).operators)
 
-def _called(model: Model, number: int) -> list[int]:
-    return [i for o in model.subgraph(number).operators for i in bodies(o)]
+    return [model.subgraph(n) for n in reached(start, calls, length, "subgraph")]
