@@ -118,7 +118,7 @@ def weights_of_pytorch(folder: Path) -> None:
     ag.compile("model.pt")
 
 
-@says("… operators cannot be converted: …")
+@says("… cannot be converted: …")
 def a_program_of_pytorch_that_changes_its_operands(folder: Path) -> None:
     def edit(whole: Any) -> None:
         for node, name in zip(whole["graph_module"]["graph"]["nodes"], ("a_", "b_"), strict=False):
@@ -145,7 +145,7 @@ def weights_that_were_left_behind(folder: Path) -> None:
     ag.compile("large.onnx")
 
 
-@says("these operators are not supported: …")
+@says("… cannot be converted: …")
 def an_operator_of_nobody(folder: Path) -> None:
     ag.compile(model([helper.make_node("Frobnicate", ["x"], ["y"])], {"x": (2,)}))
 

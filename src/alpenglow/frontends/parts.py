@@ -53,6 +53,7 @@ class PartImporter(ABC):
         self.beside: dict[str, None] = {}
         # What is known of a value's elements; None: it was looked at, and they are data.
         self.known: dict[Value, Array | None] = {}
+        self.collects = True  # whether a refusal waits until the others are known
         self._missing: set[str] = set()  # what nodes for later will make
         self._deferred: set[Value] = set()  # decisions by elements, which nothing has asked for
 
@@ -62,13 +63,16 @@ class PartImporter(ABC):
         # What is known of the elements of a value stays true.
         state = {n: copy(x) for n, x in vars(self).items()
                  if isinstance(x, dict | list | set) and n != "known"}  # fmt: skip
-        before = len(self.later)
+        before, collects = len(self.later), self.collects
+        self.collects = False
         try:
             imported()
             if len(self.later) == before:
                 return True
         except AlpenglowError:
             pass  # the other way to import it reports it
+        finally:
+            self.collects = collects
         vars(self).update(state)
         # Inputs that were read for the first time are in the graph.
         self.values |= {n: v for n, v in self.g.inputs.items() if n in self.given.types}

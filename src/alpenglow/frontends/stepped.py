@@ -32,6 +32,7 @@ from alpenglow.frontends.counted import turns
 from alpenglow.frontends.operands import Operands
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
+from alpenglow.frontends.refusals import Refusal, RefusedError
 from alpenglow.frontends.steps import LOOP, SAME, Body, P, Step
 from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
@@ -45,19 +46,25 @@ class StepImporter(PartImporter, Generic[P]):
         """Import what can be imported of steps."""
         waiting = deque(steps)
         while waiting:
-            step = waiting.popleft()
-            try:
-                if instead := self._instead(step):
-                    waiting.extendleft(reversed(instead))
-                elif self._waits(step):
-                    self._postpone(step)
-                else:
-                    waiting.extendleft(reversed(self._taken(step)))
-            except Undecided:
-                self._postpone(step)
-            except Needed as needed:
-                self._missed(needed)
-                self._postpone(step)
+            waiting.extendleft(reversed(self._entered(waiting.popleft())))
+
+    def _entered(self, step: Step[P]) -> Sequence[Step[P]]:
+        """Import a step, or leave it for later; return the steps that stand for it instead."""
+        try:
+            if instead := self._instead(step):
+                return instead
+            if not self._waits(step):
+                return self._taken(step)
+            self._postpone(step)
+        except (Undecided, Needed) as error:
+            self._cut(step, error)
+        return ()
+
+    def _cut(self, step: Step[P], error: Undecided | Needed) -> None:
+        """Leave a step for later for which something is not known yet."""
+        if isinstance(error, Needed):
+            self._missed(error)
+        self._postpone(step)
 
     def find(self, name: str) -> Value:
         """Return a value by name: one that was made, an input, a constant or a variable."""
@@ -207,7 +214,73 @@ class StepImporter(PartImporter, Generic[P]):
 
 
 class ConvertingImporter(StepImporter[P]):
-    """The state of the import of one part of a model in which each result is a tensor."""
+    """The state of the import of one part of a model in which each result is a tensor.
+
+    A step that is refused does not end the import: in the place of its results stand values of the
+    types that the model declares, so that the steps that read them are looked at, too.  The graph
+    is none of the model then: `run` raises RefusedError.
+    """
+
+    def __init__(self, g: Graph, given: Known) -> None:
+        super().__init__(g, given)
+        self.refusals: list[Refusal] = []
+        self._assumed: set[str] = set()  # results of refused steps, and what follows from them
+        self._unseen: set[str] = set()  # those that have no value: what reads them is left out
+
+    def run(self, steps: Iterable[Step[P]]) -> None:
+        """Import what can be imported of steps; raise RefusedError if any is refused."""
+        super().run(steps)
+        if self.refusals and self.collects:
+            raise RefusedError(self.refusals)
+
+    def _entered(self, step: Step[P]) -> Sequence[Step[P]]:
+        if not self._unseen.isdisjoint(step.reads):
+            self._unseen.update(step.outputs)
+            return ()
+        follows = self._follows(step)
+        if follows:
+            self._assumed.update(step.outputs)
+        try:
+            return super()._entered(step)
+        except UnsupportedError as error:
+            if not self.collects:
+                raise
+            self._refuse(step, error)
+        except AlpenglowError:
+            if not follows:
+                raise
+            self._unseen.update(step.outputs)  # a type that the model declares may be wrong
+        return ()
+
+    def _follows(self, step: Step[P]) -> bool:
+        """Return True if a step reads a result of a refused one, or what follows from it."""
+        return not self._assumed.isdisjoint(step.reads)
+
+    def _cut(self, step: Step[P], error: Undecided | Needed) -> None:
+        if self._follows(step):
+            self._unseen.update(step.outputs)
+        else:
+            super()._cut(step, error)
+
+    def _refuse(self, step: Step[P], error: UnsupportedError) -> None:
+        """Record that a step cannot be imported; let values of declared types be its results."""
+        error.located(node=step.label)
+        self.refusals.append(Refusal(step.kind, self._place(step), error))
+        for i, name in enumerate(step.outputs):
+            t = self._declared(step, i) if name else None
+            if t is None:
+                self._unseen.add(name)
+            else:
+                self.values[name] = Value(t, name)
+        self._assumed.update(step.outputs)
+
+    @abstractmethod
+    def _declared(self, step: Step[P], i: int) -> TensorType | None:
+        """Return the type that the model declares for a result, if all of it is known."""
+
+    def _place(self, step: Step[P]) -> str:
+        """Return where a step stands in the file."""
+        return step.label.removeprefix(f"{step.kind} ")
 
     @abstractmethod
     def _convert(self, step: Step[P]) -> Value | Sequence[Value]:

@@ -110,7 +110,8 @@ def test_all_unknown_operators_are_listed_at_once() -> None:
     nodes = [node("Frobnicate", ["x"], ["a"]), node("Frobnicate", ["a"], ["b"]),
              node("Jabber", ["b"], ["y"], domain="wock")]  # fmt: skip
 
-    with pytest.raises(UnsupportedError, match=r"Frobnicate \(2 nodes\), wock:Jabber \(1 node\)"):
+    wanted = r"Frobnicate \(2 nodes at 'it'\): there is no converter; wock:Jabber \(1 node"
+    with pytest.raises(UnsupportedError, match=wanted):
         load(made(nodes, [info("x")], domains=["wock"]))
 
 

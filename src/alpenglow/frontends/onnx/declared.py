@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from alpenglow.base.errors import ModelError, OptionError
+from alpenglow.base.errors import AlpenglowError, ModelError, OptionError
 from alpenglow.frontends.onnx.attributes import check_size, kind_of, tensor_type
 from alpenglow.frontends.onnx.extents import Labels, open_labels, read_labels, symbols_of
 from alpenglow.ir.constant_inputs import check_names, constant
@@ -137,6 +137,15 @@ def declared(info: onnx.ValueInfoProto, labels: Labels) -> TensorType | None:
     if not plain or tensor.elem_type == onnx.TensorProto.STRING:
         return None
     return tensor_type(info, labels)
+
+
+def static(info: onnx.ValueInfoProto | None) -> TensorType | None:
+    """Return the type that a model declares for a value; None unless each extent is a number."""
+    try:
+        t = None if info is None else declared(info, symbols_of([info]))
+    except AlpenglowError:
+        return None
+    return None if t is None or t.symbols() else t
 
 
 def bound(name: str, t: TensorType, shape: Sequence[int]) -> TensorType:

@@ -1,8 +1,8 @@
 """From an ONNX model to graphs: nodes in order, each through its entry in the table.
 
 Everything that a model can get wrong is found here and reported by file and node; operators that
-are not known are reported all at once.  Small integer computations (shapes) are carried along and
-folded (`contents`), so that what is left open is exactly what the model leaves open.
+cannot be converted are reported all at once.  Small integer computations (shapes) are carried
+along and folded (`contents`), so that what is left open is exactly what the model leaves open.
 
 A model whose graph depends on data is imported in parts (`ir.staged`): a node that needs
 elements which are not known yet, or that no graph can hold, is left for later with all that reads
@@ -11,14 +11,13 @@ it, and what can be imported is the next part.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
-from alpenglow.base.words import counted, shown
+from alpenglow.base.words import shown
 from alpenglow.frontends.control import Control
 from alpenglow.frontends.onnx import converters
 from alpenglow.frontends.onnx.attributes import Attributes, check_form
@@ -30,6 +29,7 @@ from alpenglow.frontends.onnx.ranked import DECODING, Ranked
 from alpenglow.frontends.onnx.steps import NodeStep, Placed, renaming, step_of
 from alpenglow.frontends.onnx.subgraphs import graphs_of, label, varied
 from alpenglow.frontends.onnx.table import Made, Site
+from alpenglow.frontends.refusals import NO_CONVERTER, Refusal, unknown
 from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import SAME, Body
 from alpenglow.ir.graph import Graph, Node, Value
@@ -41,27 +41,25 @@ from alpenglow.ops.movement import Reshape
 class Importer(ConvertingImporter[onnx.NodeProto]):
     """The state of the import of one part; `later` are the steps that are left for another.
 
-    `stated` are the constants of graphs that stand where they are run.
+    `stated` are the constants of graphs that stand where they are run.  `declared` returns the
+    type that the model declares for a value, if all of it is known.
     """
 
     format = "ONNX"
     folds = True
 
     def __init__(
-        self,
-        name: str,
-        opsets: Mapping[str, int],
-        folder: Path | None,
-        constants: Mapping[str, Array],
-        given: Known,
-        ranked: Ranked,
-    ) -> None:
+        self, name: str, opsets: Mapping[str, int], folder: Path | None,
+        constants: Mapping[str, Array], given: Known, ranked: Ranked,
+        declared: Callable[[str], TensorType | None] = lambda name: None,
+    ) -> None:  # fmt: skip
         super().__init__(Graph(name), given)
         self.opsets = opsets
         self.folder = folder
         self.constants = constants
         self.stated: dict[str, Array] = {}
         self.ranked = ranked
+        self.declared = declared
         self._variables: set[str] = set()  # what is differentiated by
         self._kept: set[Node] = set()  # what must not be folded for that
         self._tied: dict[int, Value] = {}  # constants by the identity of their arrays
@@ -178,6 +176,9 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
     def _check(self, step: NodeStep, i: int, v: Value) -> Value:
         return v
 
+    def _declared(self, step: NodeStep, i: int) -> TensorType | None:
+        return self.declared(step.outputs[i])
+
     def _settle(self, fresh: Sequence[Node]) -> dict[Value, Value]:
         return super()._settle([n for n in fresh if n not in self._kept])
 
@@ -191,7 +192,8 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
         node = step.payload
         domain, opset = domain_of(node), self._opset(node)
         convert = converters.find(domain, node.op_type, opset)
-        assert convert is not None, "checked before"
+        if convert is None:
+            raise UnsupportedError(NO_CONVERTER)
         name = step.label.removeprefix(f"{node.op_type} '").removesuffix("'")
         return convert(
             Site(
@@ -212,24 +214,21 @@ def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite
     return HostSite(node.op_type, opset, Attributes(node, folder), count, len(node.output))
 
 
-def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) -> None:
-    """Raise UnsupportedError that lists all operators which there is nothing for."""
-    missing: Counter[str] = Counter()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        domain = domain_of(node)
-        opset = opset_of(node, opsets)
+def missing(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) -> list[Refusal]:
+    """Return the nodes for which there is nothing, those of branches and loops included.
+
+    Raises ModelError for an operator of a domain of which the model imports no opset.
+    """
+    found: list[Refusal] = []
+    for node in nodes:
+        domain, opset = domain_of(node), opset_of(node, opsets)
         if opset is None:
             raise ModelError(f"no opset is imported for domain '{domain}'", node=label(node))
-        control = not domain and node.op_type in (*LOOPS, "If")
-        known = converters.find(domain, node.op_type, opset) or find_hosted(
-            domain, node.op_type, opset
-        )
-        if not control and known is None:
-            missing[f"{domain}:{node.op_type}" if domain else node.op_type] += 1
-        if control:
-            waiting += [inner for g in graphs_of(node) for inner in g.node]
-    if missing:
-        listed = ", ".join(f"{name} ({counted(n, 'node')})" for name, n in sorted(missing.items()))
-        raise UnsupportedError(f"these operators are not supported: {listed}")
+        if not domain and node.op_type in (*LOOPS, "If"):
+            found += [r for g in graphs_of(node) for r in missing(g.node, opsets)]
+            continue
+        key = domain, node.op_type, opset
+        if converters.find(*key) is None and find_hosted(*key) is None:
+            kind = f"{domain}:{node.op_type}" if domain else node.op_type
+            found.append(unknown(kind, label(node).removeprefix(f"{node.op_type} ")))
+    return found

@@ -30,19 +30,14 @@ from alpenglow.frontends.onnx.declared import (
     declared,
     labels_of,
     read_types,
+    static,
     typed_inputs,
 )
-from alpenglow.frontends.onnx.extents import (
-    identifier,
-)
+from alpenglow.frontends.onnx.extents import identifier
 from alpenglow.frontends.onnx.function_body import domain_of
-from alpenglow.frontends.onnx.functions import opset_of
+from alpenglow.frontends.onnx.functions import imports, opset_of
 from alpenglow.frontends.onnx.hosted import find_hosted
-from alpenglow.frontends.onnx.importer import (
-    Importer,
-    check_supported,
-    host_site,
-)
+from alpenglow.frontends.onnx.importer import Importer, host_site, missing
 from alpenglow.frontends.onnx.lists import without_lists
 from alpenglow.frontends.onnx.ranked import (
     Ranked,
@@ -53,12 +48,8 @@ from alpenglow.frontends.onnx.ranked import (
 )
 from alpenglow.frontends.onnx.reader import read
 from alpenglow.frontends.onnx.steps import NodeStep, graph_of, step_of
-from alpenglow.frontends.onnx.subgraphs import (
-    captured,
-    label,
-    ordered,
-    with_own_outputs,
-)
+from alpenglow.frontends.onnx.subgraphs import captured, label, ordered, with_own_outputs
+from alpenglow.frontends.refusals import refusing
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Host
@@ -84,7 +75,7 @@ def load(
     uses what is not there.
     """
     proto, file, folder = read(model, aside=True)
-    with importing(file, "ONNX"):
+    with importing(file, "ONNX"), refusing(missing(proto.graph.node, imports(proto.opset_import))):
         whole = OnnxModel.of_file(proto, file, folder, shapes or {}, constants)
         whole.metadata = metadata(proto)
         types = read_types(proto.graph, whole.inputs)
@@ -110,13 +101,9 @@ class OnnxModel(StagedModel):
     """A graph of ONNX with what belongs to it: a model, or the body of a loop."""
 
     def __init__(
-        self,
-        source: onnx.GraphProto,
-        opsets: Mapping[str, int],
-        folder: Path | None,
-        file: str,
+        self, source: onnx.GraphProto, opsets: Mapping[str, int], folder: Path | None, file: str,
         inputs: Mapping[str, TensorType | None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.name = identifier(source.name) or "main"
         self.file = file
         self.inputs = inputs
@@ -129,6 +116,7 @@ class OnnxModel(StagedModel):
         if len(self.outputs) < len(source.output):
             twice = [n for n, c in Counter(o.name for o in source.output).items() if c > 1]
             raise ModelError(f"{len(source.output)} outputs, of which '{twice[0]}' is given twice")
+        self._infos = {i.name: i for i in (*source.value_info, *source.output)}
         values: dict[str, Any] = {}
         self._numbers: dict[str, Array] = {}
         self._bodies: dict[str, tuple[onnx.GraphProto, OnnxModel]] = {}
@@ -177,8 +165,7 @@ class OnnxModel(StagedModel):
         shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any],
     ) -> OnnxModel:  # fmt: skip
         """Return a model that was read from a file."""
-        opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
-        check_supported(proto.graph.node, opsets)
+        opsets = imports(proto.opset_import)
         inputs = typed_inputs(proto.graph, shapes)
         if not constants:
             return OnnxModel(proto.graph, opsets, folder, file, inputs)
@@ -219,7 +206,10 @@ class OnnxModel(StagedModel):
         """Import as much of `rest` as what is known decides."""
         known = Known(known.types, known.others | self._strings, known.elements)
         ranked = Ranked(known.others, self._ranks)
-        importer = Importer(self.name, self._opsets, self._folder, self._numbers, known, ranked)
+        importer = Importer(
+            self.name, self._opsets, self._folder, self._numbers, known, ranked,
+            lambda name: static(self._infos.get(name)),
+        )  # fmt: skip
         # Operands that are not there yet hold their nodes back.
         here = known.types.keys() | known.others | self.constants.keys()
         importer.hold_back(n for n in self.inputs if n not in here)

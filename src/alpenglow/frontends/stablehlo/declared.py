@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, TypeRuleError
 from alpenglow.frontends.presume import presume
-from alpenglow.frontends.stablehlo.module import Operation, Tensor, Type
+from alpenglow.frontends.stablehlo.module import Operation, Quantized, Tensor, Type
 from alpenglow.frontends.stablehlo.table import element
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.types import NARROW
+from alpenglow.ir.types import DTYPES, NARROW, TensorType
 from alpenglow.ops.movement import stretch
 from alpenglow.ops.select import Cast
 
@@ -36,6 +36,15 @@ def declared(g: Graph, kind: str, types: Sequence[Type], i: int, v: Value) -> Va
     if not fits:
         raise TypeRuleError(f"{kind}: the result is declared {t}, and is {v.type}")
     return v
+
+
+def static(t: Type | None) -> TensorType | None:
+    """Return the type of a tensor as a graph has it; None if it is open, or no graph holds it."""
+    if not isinstance(t, Tensor) or t.shape is None:
+        return None
+    dtype = t.dtype.storage if isinstance(t.dtype, Quantized) else t.dtype
+    shape = tuple(d for d in t.shape if d is not None)
+    return TensorType(dtype, shape) if dtype in DTYPES and len(shape) == len(t.shape) else None
 
 
 def declared_pointwise(g: Graph, o: Operation, i: int, v: Value, shape: tuple[Dim, ...]) -> Value:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from alpenglow.base.errors import AlpenglowError, FeedError, ModelError
+from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
 from alpenglow.frontends.control import Control
 from alpenglow.frontends.operands import Importing
+from alpenglow.frontends.refusals import NO_CONVERTER
 from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import CONTROL, GROUPS, TOKENS, control, handed_on
 from alpenglow.frontends.stablehlo.custom_calls import ASSERTION
 from alpenglow.frontends.stablehlo.custom_calls import SAME as SAME_CALLS
-from alpenglow.frontends.stablehlo.declared import declared
+from alpenglow.frontends.stablehlo.declared import declared, static
 from alpenglow.frontends.stablehlo.module import Module, Operation
 from alpenglow.frontends.stablehlo.quantized import as_real, is_quantized, requantized
 from alpenglow.frontends.stablehlo.steps import Applied
@@ -28,7 +29,7 @@ from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import SAME, Body, Step
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.staged import Known
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import Array, TensorType
 
 
 class Importer(ConvertingImporter[Applied]):
@@ -111,7 +112,8 @@ class Importer(ConvertingImporter[Applied]):
 
     def _convert(self, step: Step[Applied]) -> Value | Sequence[Value]:
         entry = converters.find(step.kind)
-        assert entry is not None, "checked before"
+        if entry is None:
+            raise UnsupportedError(NO_CONVERTER)
         site = self._site(step, step.payload.operation, self)
         made: Value | Sequence[Value]
         if is_quantized(step.payload.operation):
@@ -131,3 +133,9 @@ class Importer(ConvertingImporter[Applied]):
     def _check(self, step: Step[Applied], i: int, v: Value) -> Value:
         """Return a result as it is declared; raise ModelError if it is of another type."""
         return declared(self.g, step.kind, step.payload.operation.types, i, v)
+
+    def _declared(self, step: Step[Applied], i: int) -> TensorType | None:
+        return static(step.payload.operation.types[i])
+
+    def _place(self, step: Step[Applied]) -> str:
+        return step.payload.operation.place

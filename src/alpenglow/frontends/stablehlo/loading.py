@@ -11,12 +11,13 @@ from typing import Any
 from alpenglow.frontends.control import Turn
 from alpenglow.frontends.files import importing
 from alpenglow.frontends.inputs import input_arrays, input_types
+from alpenglow.frontends.refusals import refusing
+from alpenglow.frontends.stablehlo.declared import static
 from alpenglow.frontends.stablehlo.importer import Importer
-from alpenglow.frontends.stablehlo.module import Function, Module, Tensor, Type, main_of
+from alpenglow.frontends.stablehlo.module import Function, Module, Type, main_of
 from alpenglow.frontends.stablehlo.reading import Source, read
-from alpenglow.frontends.stablehlo.refusals import check_supported
+from alpenglow.frontends.stablehlo.refusals import missing
 from alpenglow.frontends.stablehlo.steps import Applied, placed
-from alpenglow.frontends.stablehlo.table import element
 from alpenglow.frontends.stepped import SteppedModel, graph_of
 from alpenglow.frontends.steps import Step
 from alpenglow.ir.graph import Graph
@@ -56,8 +57,8 @@ def loaded(
 ) -> Graph | StagedModel:  # fmt: skip
     """Return the graph of a program that has been read, or the model in parts."""
     main = main_of(module)
-    check_supported(module, main)
-    return graph_of(_whole(module, main, source, shapes, constants))
+    with refusing(missing(module, main)):
+        return graph_of(_whole(module, main, source, shapes, constants))
 
 
 def _whole(
@@ -99,7 +100,7 @@ class Program(SteppedModel[Importer]):
         self, name: str, file: str, module: Module, inputs: Mapping[str, TensorType | None],
         results: Mapping[str, str], declared: Mapping[str, Type], rest: Rest,
     ) -> None:  # fmt: skip
-        outputs = {n: _static(declared.get(n)) for n in results}
+        outputs = {n: static(declared.get(n)) for n in results}
         super().__init__(name, file, inputs, results, outputs, rest)
         self._module = module
 
@@ -120,10 +121,3 @@ class Program(SteppedModel[Importer]):
     ) -> Program:  # fmt: skip
         rest = Rest(turn.steps, fixed)
         return Program("loop", self.file, self._module, inputs, results, {}, rest)
-
-
-def _static(t: Type | None) -> TensorType | None:
-    """Return the type of a tensor if all of it is told."""
-    if not isinstance(t, Tensor) or t.shape is None or None in t.shape:
-        return None
-    return TensorType(element("an output", t), tuple(d for d in t.shape if d is not None))

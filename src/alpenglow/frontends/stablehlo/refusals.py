@@ -1,11 +1,9 @@
-"""What a program needs that is not there, told all at once before anything is imported."""
+"""Operations of a program that have no converter."""
 
 from __future__ import annotations
 
-from collections import Counter
-
-from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.base.words import counted
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.refusals import Refusal, unknown
 from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import CONTROL
 from alpenglow.frontends.stablehlo.custom_calls import ACCEPTED
@@ -13,19 +11,17 @@ from alpenglow.frontends.stablehlo.module import CALLS, RETURNS, Function, Modul
 from alpenglow.frontends.steps import reached
 
 
-def check_supported(module: Module, main: Function) -> None:
-    """Raise UnsupportedError that lists all operations and calls which there is nothing for."""
-    missing: Counter[str] = Counter()
+def missing(module: Module, main: Function) -> list[Refusal]:
+    """Return the operations that have no converter, and calls of functions outside the program."""
+    found = []
     for o in (o for f in functions(module, main) for o in every(f.body)):
         if o.name == "stablehlo.custom_call":
             target = str(o.attributes.get("call_target_name", ""))
             if target not in ACCEPTED:
-                missing[f"custom call '{target}'"] += 1
+                found.append(unknown(f"custom call '{target}'", o.place))
         elif o.name not in CONTROL | RETURNS and converters.find(o.name) is None:
-            missing[o.name] += 1
-    if missing:
-        listed = ", ".join(f"{name} ({counted(n, 'node')})" for name, n in sorted(missing.items()))
-        raise UnsupportedError(f"these operations are not supported: {listed}")
+            found.append(unknown(o.name, o.place))
+    return found
 
 
 def functions(module: Module, main: Function) -> list[Function]:

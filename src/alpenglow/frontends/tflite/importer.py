@@ -13,6 +13,7 @@ import numpy as np
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.frontends.control import Control
+from alpenglow.frontends.refusals import NO_CONVERTER
 from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import Body, Step
 from alpenglow.frontends.tflite import converters
@@ -23,7 +24,7 @@ from alpenglow.frontends.tflite.table import Site
 from alpenglow.frontends.tflite.variables import Key, Variables
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.staged import Known
-from alpenglow.ir.types import DTYPES, Array
+from alpenglow.ir.types import DTYPES, Array, TensorType
 
 
 class Importer(ConvertingImporter[Applied]):
@@ -143,16 +144,23 @@ class Importer(ConvertingImporter[Applied]):
             raise ModelError(f"'{step.outputs[i]}' is declared {tensor}, and is {v.type}")
         return v
 
+    def _declared(self, step: Step[Applied], i: int) -> TensorType | None:
+        return self.declared(step.outputs[i]).type
+
+    def _place(self, step: Step[Applied]) -> str:
+        return step.payload.place
+
     def _convert(self, step: Step[Applied]) -> Value | Sequence[Value]:
         entry = converters.find(step.kind, step.payload.operator.custom)
-        if not step.outputs:
-            raise ModelError(f"{step.kind} has no results")
         options = step.payload.operator.options(entry.options) if entry and entry.options else {}
         if any(self.declared(n).quantised for n in (*step.inputs, *step.outputs) if n):
             convert = converters.find_quantised(step.kind)
         else:
             convert = entry.convert if entry else None
-        assert convert is not None, "checked before"
+        if convert is None:
+            raise UnsupportedError(NO_CONVERTER)
+        if not step.outputs:
+            raise ModelError(f"{step.kind} has no results")
         # Scales may be any floats; converters look at what comes of them where it matters.
         with np.errstate(all="ignore"):
             made = convert(Site(self.g, step, options, self))

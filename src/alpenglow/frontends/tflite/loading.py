@@ -15,11 +15,12 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.control import Turn
 from alpenglow.frontends.files import content_of, importing
 from alpenglow.frontends.inputs import input_arrays, input_types
+from alpenglow.frontends.refusals import refusing
 from alpenglow.frontends.stepped import SteppedModel, graph_of
 from alpenglow.frontends.steps import Step
 from alpenglow.frontends.tflite.importer import Importer
 from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
-from alpenglow.frontends.tflite.refusals import check_supported
+from alpenglow.frontends.tflite.refusals import missing
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.steps import Applied, Placed, placed, subgraphs
 from alpenglow.frontends.tflite.variables import Key
@@ -63,8 +64,8 @@ def load(
     content, file = content_of(model)
     with importing(file, "TFLite"):
         parsed = Model(content, rounding)
-        check_supported(subgraphs(parsed, MAIN))
-        return graph_of(_whole(parsed, file, shapes, constants))
+        with refusing(missing(subgraphs(parsed, MAIN))):
+            return graph_of(_whole(parsed, file, shapes, constants))
 
 
 def _whole(
@@ -154,7 +155,8 @@ class TfliteModel(SteppedModel[Importer]):
         self, name: str, file: str, model: Model, inputs: Mapping[str, TensorType | None],
         results: Mapping[str, str], rest: Rest, initial: Mapping[Key, Array],
     ) -> None:  # fmt: skip
-        outputs = {n: _declared(rest.tensors.get(value)) for n, value in results.items()}
+        told = {n: rest.tensors.get(value) for n, value in results.items()}
+        outputs = {n: None if tensor is None else tensor.type for n, tensor in told.items()}
         super().__init__(name, file, inputs, results, outputs, rest)
         self._model = model
         self._initial = initial
@@ -183,10 +185,3 @@ class TfliteModel(SteppedModel[Importer]):
             begins |= body.inputs
         rest = Rest(turn.steps, tensors, begins)
         return TfliteModel("loop", self.file, self._model, inputs, results, rest, self._initial)
-
-
-def _declared(tensor: Tensor | None) -> TensorType | None:
-    """Return the type of a tensor if all of it is told."""
-    if tensor is None or tensor.dtype not in DTYPES or not tensor.ranked:
-        return None
-    return None if min(tensor.signature, default=0) < 0 else TensorType(tensor.dtype, tensor.shape)

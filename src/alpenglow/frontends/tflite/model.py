@@ -26,7 +26,7 @@ from alpenglow.frontends.tflite.schema import (
 )
 from alpenglow.frontends.tflite.sparse import dense
 from alpenglow.ir.graph import HIDDEN
-from alpenglow.ir.types import DTYPES, Array
+from alpenglow.ir.types import DTYPES, Array, TensorType
 from alpenglow.ops.quantize import bounds
 
 IDENTIFIER = b"TFL3"
@@ -83,6 +83,13 @@ class Tensor:
     def quantised(self) -> bool:
         """Whether elements are integers that stand for reals."""
         return self.grid is not None and self.dtype in QUANTISED
+
+    @property
+    def type(self) -> TensorType | None:
+        """The type as a graph has it; None if an extent is open, or no graph holds the elements."""
+        if self.dtype not in DTYPES or not self.ranked or min(self.signature, default=0) < 0:
+            return None
+        return TensorType(self.dtype, self.shape)
 
     def array(self) -> Array | None:
         """Return the elements of a constant, or None if this is none."""

@@ -29,9 +29,11 @@ VARIABLES = frozenset({"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"})
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An operator of the file; `intermediates` are what the file says of values on the way."""
+    """An operator of the file, and its place there; `intermediates` are what the file says of
+    values on the way."""
 
     operator: Operator
+    place: str
     intermediates: tuple[Tensor, ...] = ()
 
 
@@ -88,14 +90,20 @@ def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Placed:
         return names[number] if number >= 0 else ""
 
     steps = []
-    for o in subgraph.operators:
+    for i, o in enumerate(subgraph.operators):
         outputs = tuple(map(name, o.outputs))
         label = f"{o.kind} '{shown(next(iter(outputs), ''))}'"
-        applied = Applied(o, tuple(subgraph.tensors[i] for i in o.intermediates))
+        between = tuple(subgraph.tensors[k] for k in o.intermediates)
+        applied = Applied(o, place_of(subgraph, i), between)
         steps.append(Step(o.kind, label, tuple(map(name, o.inputs)), outputs, applied))
     tensors = {names[i]: subgraph.tensors[i] for i in sorted(inner)}
     inputs = {names[i]: subgraph.tensors[i] for i in subgraph.inputs}
     return Placed(tuple(steps), tuple(names[o] for o in subgraph.outputs), tensors, inputs)
+
+
+def place_of(subgraph: Subgraph, number: int) -> str:
+    """Return where an operator of a subgraph stands."""
+    return f"operator {number} of subgraph '{subgraph.name}'"
 
 
 def bodies(operator: Operator) -> list[int]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from alpenglow.base.errors import NONSENSE, ModelError, UnsupportedError
-from alpenglow.base.words import counted
+from alpenglow.frontends.refusals import summary
 from alpenglow.frontends.torch.program import Call, Program
 
 EXPLAIN = "alpenglow.torch.explain(module, *args) lists them with their places"
@@ -37,14 +37,8 @@ def unsupported(program: Program, refusals: Sequence[Refusal]) -> UnsupportedErr
 
 def listed(refusals: Sequence[Refusal]) -> str:
     """Return what could not be converted: each operator and reason, how often, and where first."""
-    groups: dict[tuple[str, str], list[Call]] = {}
-    for r in refusals:
-        groups.setdefault((r.call.target, r.reason), []).append(r.call)
-    lines = []
-    for (target, reason), calls in groups.items():
-        where = f" at {calls[0].source}" if calls[0].source else ""
-        lines.append(f"{target} ({counted(len(calls), 'call')}{where}): {reason}")
-    return f"{counted(len(groups), 'operator')} cannot be converted: " + "; ".join(lines)
+    named = ((r.call.target, r.reason, r.call.source) for r in refusals)
+    return summary(named, "call")
 
 
 @contextmanager

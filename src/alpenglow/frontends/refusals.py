@@ -1,0 +1,88 @@
+"""Operators that cannot be imported: all of a model are listed at once, with reasons and places.
+
+An importer that refuses an operator goes on behind it (`stepped`), so that a user who exports a
+model again knows all that has to be different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.words import counted, some
+
+NO_CONVERTER = "there is no converter"
+
+MOST_LISTED = 10
+"""A message lists at most this many kinds of operators and reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An operator that cannot be imported, its place in the file, and the error that says why."""
+
+    kind: str
+    place: str
+    error: UnsupportedError
+
+    @property
+    def reason(self) -> str:
+        """The reason without the name of the operator."""
+        return self.error.message.removeprefix(f"{self.kind}: ")
+
+
+class RefusedError(UnsupportedError):
+    """A model has operators that cannot be imported: `refusals`, at least one."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        self.refusals = refusals
+        first = refusals[0].error
+        if len(refusals) == 1 and first.node:  # a converter raised it
+            super().__init__(first.message, node=first.node, hint=first.hint, flags=first.flags)
+        else:
+            super().__init__(summary((r.kind, r.reason, r.place) for r in refusals))
+
+
+def unknown(kind: str, place: str, quantised: Sequence[str] = ()) -> Refusal:
+    """Return the refusal of an operator that has no converter, or none for quantised types."""
+    of = f" for quantised {' and '.join(quantised)}" if quantised else ""
+    return Refusal(kind, place, UnsupportedError(NO_CONVERTER + of))
+
+
+def summary(refusals: Iterable[tuple[str, str, str]], thing: str = "node") -> str:
+    """Return the text that lists refusals, each an operator, a reason and a place, which may be "".
+
+    Those of one operator and one reason are counted as so many things.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for kind, reason, place in refusals:
+        groups.setdefault((kind, reason), []).append(place)
+    lines = []
+    for (kind, reason), places in list(groups.items())[:MOST_LISTED]:
+        distinct = list(dict.fromkeys(filter(None, places)))
+        at = f" at {some(distinct)}" if distinct else ""
+        lines.append(f"{kind} ({counted(len(places), thing)}{at}): {reason}")
+    if len(groups) > MOST_LISTED:
+        lines.append(f"and {len(groups) - MOST_LISTED} more")
+    return f"{counted(len(groups), 'operator')} cannot be converted: " + "; ".join(lines)
+
+
+@contextmanager
+def refusing(missing: Sequence[Refusal]) -> Iterator[None]:
+    """Raise RefusedError after an import if operators of the model have no converter.
+
+    `missing` are those operators, wherever they are; the error also lists those of them and of
+    others that the import refuses for other reasons.
+    """
+    try:
+        yield
+    except UnsupportedError as error:
+        if not missing:
+            raise
+        others = error.refusals if isinstance(error, RefusedError) else ()
+        known = [r for r in others if r.error.message != NO_CONVERTER]
+        raise RefusedError([*missing, *known]) from error
+    if missing:
+        raise RefusedError(missing)
