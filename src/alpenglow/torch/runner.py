@@ -12,12 +12,12 @@ import torch
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.compiler.options import Options
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.program import Body, Ref
+from alpenglow.frontends.torch.program import Body, Ref, refs
 from alpenglow.frontends.torch.symbols import extent
 from alpenglow.ir.dims import Dim, Sym, bind, is_open
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.torch.compiled import Compiled, Lying, lying
-from alpenglow.torch.plan import Eager, Part, Plan, read_by, refs
+from alpenglow.torch.plan import Eager, Part, Plan
 from alpenglow.torch.writes import Writes
 
 
@@ -55,7 +55,7 @@ class Runner:
                 self._reads.append(list(step.body.inputs))
             else:
                 self.steps.append(step)
-                self._reads.append(list(read_by(step.call)))
+                self._reads.append(list(refs(step.call.arguments)))
         self._dead = self._last_reads()
         self._constants = {n: getattr(module, _attribute(module, n)) for n in body.constants}
         self._symbols = [
