@@ -10,7 +10,7 @@ import torch.ao.quantization.fx._decomposed  # registers operators
 import torchao.quantization  # noqa: F401  # registers operators, too
 
 from alpenglow.frontends.torch import converters
-from alpenglow.frontends.torch.table import IGNORED, REQUIRED, SPELLED
+from alpenglow.frontends.torch.table import IGNORED, REQUIRED
 
 DTYPES = {None: None, 4: "i64", 6: "f32"}
 """Element types that are defaults of schemas, by number."""
@@ -30,7 +30,7 @@ def mistakes(target: str, schema: Any) -> Iterator[str]:
     entry = converters.find(target)
     assert entry is not None
     for a in schema.arguments:
-        name = SPELLED.get(a.name, a.name)
+        name = entry.parameter(a.name)
         if name not in entry.parameters:
             if not a.has_default_value() and a.name not in IGNORED:
                 yield f"{target}: {a.name} is required, and not taken"
@@ -65,7 +65,7 @@ def test_what_a_converter_requires_is_in_its_schema() -> None:
     for target, schema in schemas():
         entry = converters.find(target)
         assert entry is not None
-        names = {SPELLED.get(a.name, a.name) for a in schema.arguments}
+        names = {entry.parameter(a.name) for a in schema.arguments}
         unknown += [f"{target}: {name}" for name, default in entry.parameters.items()
                     if default is REQUIRED and name not in names]  # fmt: skip
 

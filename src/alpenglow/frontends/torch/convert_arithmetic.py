@@ -128,7 +128,7 @@ def fmod(s: Site, x: Operand, other: Operand) -> Made:
 # ── powers ──
 
 
-@on("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
+@on("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "prims.pow.default")
 def power(s: Site, x: Operand, exponent: Operand) -> Made:
     dtype = s.result.dtype
     if isinstance(x, Value) and isinstance(exponent, int | float):
@@ -144,11 +144,6 @@ def power(s: Site, x: Operand, exponent: Operand) -> Made:
     return calculated(s, arithmetic.Pow(), x, exponent, dtype=dtype)
 
 
-@on("prims.pow.default")
-def bare_power(s: Site, x: Operand, other: Operand) -> Made:
-    return power(s, x, other)
-
-
 def _simple_power(s: Site, x: Value, exponent: float) -> Value:
     """Return x raised to 1/2, -1/2, -1 or -2: as PyTorch does, by roots and quotients."""
     y = s.g(transcendental.Sqrt(), x) if abs(exponent) == 0.5 else x
@@ -162,7 +157,7 @@ def _simple_power(s: Site, x: Value, exponent: float) -> Value:
 def extreme(name: str, op: Op, of_truths: Op) -> None:
     """Register the larger or smaller of two: NaN if either is, and with f only if both are."""
 
-    @on(f"aten.{name}imum.default", f"prims.{name}imum.default")
+    @on(f"aten.{name}imum.default", f"aten.{name}.other", f"prims.{name}imum.default")
     def convert(s: Site, x: Value, other: Value) -> Made:
         return s.apply(of_truths if s.result.dtype == "bool" else op, x, other,
                        dtype=s.result.dtype)  # fmt: skip
@@ -182,7 +177,8 @@ extreme("max", arithmetic.Maximum(), logic.BitOr())
 extreme("min", arithmetic.Minimum(), logic.BitAnd())
 
 
-@on("aten.clamp.default", "aten.clamp.Tensor")
+@on("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_min.Tensor",
+    "aten.clamp_max.default", "aten.clamp_max.Tensor")  # fmt: skip
 def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = None) -> Made:
     dtype = s.result.dtype
     y = s.operands(x, dtype=dtype)[0]
@@ -202,16 +198,6 @@ def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = N
 def _limits(v: Operand, dtype: str) -> TypeGuard[float]:
     """Whether an operand is a number that may be a limit of a clip."""
     return isinstance(v, int | float) and (math.isinf(v) or (v == v and holds(dtype, v)))
-
-
-@on("aten.clamp_min.default", "aten.clamp_min.Tensor")
-def clamp_min(s: Site, x: Value, min: Operand) -> Made:
-    return clamp(s, x, min=min)
-
-
-@on("aten.clamp_max.default", "aten.clamp_max.Tensor")
-def clamp_max(s: Site, x: Value, max: Operand) -> Made:
-    return clamp(s, x, max=max)
 
 
 @on("aten.hardtanh.default")

@@ -7,7 +7,7 @@ from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.arithmetic import Mul
-from alpenglow.ops.complex import Conjugate, bare_parts
+from alpenglow.ops.complex import bare_parts
 from alpenglow.ops.transcendental import Cos, Sin
 
 
@@ -30,13 +30,3 @@ def complex_(s: Site, real: Value, imag: Value) -> Made:
 def polar(s: Site, abs: Value, angle: Value) -> Made:
     size, turn = s.broadcast(abs, angle)
     return of_parts(s, *(s.g(Mul(), size, s.g(f, turn)) for f in (Cos(), Sin())))
-
-
-@on("prims.conj_physical.default")
-def conjugate(s: Site, x: Value) -> Made:
-    return s.g(Conjugate(), x) if x.type.dtype in COMPLEX else x
-
-
-@on("prims.conj.default")
-def conjugate_view(s: Site, a: Value) -> Made:
-    return conjugate(s, a)

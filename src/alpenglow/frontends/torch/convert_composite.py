@@ -20,11 +20,10 @@ from alpenglow.frontends.torch.convert_movement import (
 from alpenglow.frontends.torch.convert_padding import extended_by
 from alpenglow.frontends.torch.convert_reduction import norm
 from alpenglow.frontends.torch.counterparts import wide
-from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, element, on
+from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
-from alpenglow.ops.arithmetic import Div, Maximum, Minimum, Mul, Sub
+from alpenglow.ops.arithmetic import Div, Mul, Sub
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.logarithm import Log1p
@@ -44,90 +43,7 @@ def dropout(s: Site, input: Value, p: float, train: bool) -> Made:
     return input
 
 
-# ── filled ──
-
-
-@on("aten.new_zeros.default")
-def new_zeros(s: Site, x: Value, size: Sequence[Dim], dtype: str | None = None) -> Made:
-    return s.filled(0, s.result)
-
-
-@on("aten.new_ones.default")
-def new_ones(s: Site, x: Value, size: Sequence[Dim], dtype: str | None = None) -> Made:
-    return s.filled(1, s.result)
-
-
-@on("aten.new_full.default")
-def new_full(
-    s: Site, x: Value, size: Sequence[Dim], fill_value: Number, dtype: str | None = None
-) -> Made:  # fmt: skip
-    return s.filled(element(fill_value, s.result.dtype), s.result)
-
-
-@on("aten.zero.default")
-def zero(s: Site, x: Value) -> Made:
-    return s.filled(0, s.result)
-
-
-@on("aten.fill.Tensor")
-def fill(s: Site, x: Value, value: Value) -> Made:
-    return s.spread(s.cast(value, s.result.dtype), s.result.shape)
-
-
-# ── in another type or shape ──
-
-
-@on("aten.to.device")
-def to_device(s: Site, x: Value, dtype: str, copy: bool = False) -> Made:
-    return s.cast(x, s.result.dtype)
-
-
-@on("aten.to.other", "aten.type_as.default")
-def to_other(s: Site, x: Value, other: Value, copy: bool = False) -> Made:
-    return s.cast(x, s.result.dtype)
-
-
-@on("aten.positive.default", "aten.resolve_conj.default", "aten.resolve_neg.default")
-def positive(s: Site, x: Value) -> Made:
-    return x
-
-
-@on("aten.expand_as.default")
-def expand_as(s: Site, x: Value, other: Value) -> Made:
-    return s.spread(x, s.result.shape)
-
-
-@on("aten.broadcast_to.default")
-def broadcast_to(s: Site, x: Value, size: Sequence[Dim]) -> Made:
-    return s.spread(x, s.result.shape)
-
-
-@on("aten.reshape_as.default", "aten.view_as.default")
-def reshape_as(s: Site, x: Value, other: Value) -> Made:
-    return s.reshaped(x, s.result.shape)
-
-
-@on("aten.unflatten.int")
-def unflatten(s: Site, x: Value, dim: int, sizes: Sequence[Dim]) -> Made:
-    return s.reshaped(x, s.result.shape)
-
-
-@on("aten.ravel.default")
-def ravel(s: Site, x: Value) -> Made:
-    return s.reshaped(x, s.result.shape)
-
-
 # ── in another order ──
-
-
-@on("aten.swapaxes.default")
-def swapaxes(s: Site, x: Value, axis0: int, axis1: int) -> Made:
-    return transpose(s, x, axis0, axis1)
-
-
-@on("aten.swapdims.default")
-def swapdims(s: Site, x: Value, dim0: int, dim1: int) -> Made:
-    return transpose(s, x, dim0, dim1)
 
 
 @on("aten.numpy_T.default")
@@ -163,11 +79,6 @@ def narrow(s: Site, x: Value, dim: int, start: Dim, length: Dim) -> Made:
         raise UnsupportedError(f"a part of an axis from {start} on")
     first = x.type.shape[axis] + start if start < 0 else start
     return sliced(s, x, axis, first, length)
-
-
-@on("aten.split.sizes")
-def split_sizes(s: Site, x: Value, split_size: Sequence[Dim], dim: int = 0) -> Made:
-    return split_with_sizes(s, x, split_size, dim)
 
 
 @on("aten.chunk.default")
@@ -250,16 +161,6 @@ def pad(
 
 
 # ── arithmetic ──
-
-
-@on("aten.min.other")
-def lesser(s: Site, x: Value, other: Value) -> Made:
-    return s.apply(Minimum(), x, other, dtype=s.result.dtype)
-
-
-@on("aten.max.other")
-def greater(s: Site, x: Value, other: Value) -> Made:
-    return s.apply(Maximum(), x, other, dtype=s.result.dtype)
 
 
 @on("aten.square.default")

@@ -35,16 +35,11 @@ def mm(s: Site, x: Value, mat2: Value) -> Made:
     return product_of(s, x, mat2)
 
 
-@on("aten.addmm.default")
+@on("aten.addmm.default", "aten.baddbmm.default")
 def addmm(s: Site, x: Value, mat1: Value, mat2: Value, beta: Number = 1, alpha: Number = 1) -> Made:
-    return plus_product(s, x, mat1, mat2, beta, alpha)
-
-
-@on("aten.baddbmm.default")
-def baddbmm(
-    s: Site, x: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
-) -> Made:
-    return plus_product(s, x, batch1, batch2, beta, alpha)
+    """beta x + alpha a b; of halves it is rounded once, at the end."""
+    y = plus(s, x, sums_of_product(s, mat1, mat2), beta, alpha)
+    return as_type(s.g, y, mat1.type.dtype)
 
 
 @on("aten.addbmm.default")
@@ -56,7 +51,7 @@ def addbmm(
     flat = (count * inner,)
     left = s.reshaped(s.g(Transpose((1, 0, 2)), batch1), (rows, *flat))
     right = s.reshaped(batch2, (*flat, batch2.type.shape[2]))
-    return plus_product(s, x, left, right, beta, alpha)
+    return addmm(s, x, left, right, beta, alpha)
 
 
 @on("aten.mv.default")
@@ -79,11 +74,6 @@ def column(s: Site, vec: Value) -> Value:
 def dot(s: Site, x: Value, tensor: Value) -> Made:
     row = s.reshaped(x, (1, *x.type.shape))
     return s.reshaped(product_of(s, row, column(s, tensor)), ())
-
-
-def plus_product(s: Site, x: Value, a: Value, b: Value, beta: Number, alpha: Number) -> Value:
-    """Return beta x + alpha a b; of halves it is rounded once, at the end."""
-    return as_type(s.g, plus(s, x, sums_of_product(s, a, b), beta, alpha), a.type.dtype)
 
 
 def plus(s: Site, x: Value, y: Value, beta: Number, alpha: Number) -> Value:

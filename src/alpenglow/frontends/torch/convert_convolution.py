@@ -21,11 +21,12 @@ from alpenglow.ops.movement import Concat, Pad, Slice, Transpose, stretch
 Convolution = Conv | ConvTranspose
 
 
-@on("aten.convolution.default")
+@on("aten.convolution.default", "aten._convolution.default")
 def convolution(
     s: Site, input: Value, weight: Value, bias: Value | None, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool,
-    output_padding: Sequence[int], groups: int,
+    output_padding: Sequence[int], groups: int, benchmark: bool = False,
+    deterministic: bool = False, cudnn_enabled: bool = False, allow_tf32: bool = False,
 ) -> Made:  # fmt: skip
     n = weight.type.rank - 2
     pads, steps, spread = each(padding, n) * 2, each(stride, n), each(dilation, n)
@@ -33,17 +34,6 @@ def convolution(
         op = ConvTranspose(steps, pads, spread, each(output_padding, n), groups)
         return convolved(s, op, input, weight, bias)
     return convolved(s, Conv(steps, pads, spread, groups), input, weight, bias)
-
-
-@on("aten._convolution.default")
-def convolution_of_file(
-    s: Site, input: Value, weight: Value, bias: Value | None, stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], transposed: bool,
-    output_padding: Sequence[int], groups: int, benchmark: bool, deterministic: bool,
-    cudnn_enabled: bool, allow_tf32: bool,
-) -> Made:  # fmt: skip
-    return convolution(s, input, weight, bias, stride, padding, dilation, transposed,
-                       output_padding, groups)  # fmt: skip
 
 
 def direct(n: int) -> None:

@@ -240,14 +240,12 @@ def in_parts(s: Site, op: Op, x: Value) -> Value:
 # ── conversions ──
 
 
-@on("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout")
-def to_copy(s: Site, x: Value, dtype: str | None = None, copy: bool = False) -> Made:
+@on("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device",
+    "aten.to.other", "aten.type_as.default", "prims.convert_element_type.default")  # fmt: skip
+def to_copy(
+    s: Site, x: Value, dtype: str | None = None, copy: bool = False, other: Value | None = None
+) -> Made:
     return s.cast(x, s.result.dtype)
-
-
-@on("prims.convert_element_type.default")
-def convert_element_type(s: Site, a: Value, dtype: str) -> Made:
-    return s.cast(a, s.result.dtype)
 
 
 @on("aten.copy.default")
@@ -257,11 +255,8 @@ def copy(s: Site, x: Value, src: Value) -> Made:
 
 @on("aten.clone.default", "aten.alias.default", "aten.detach.default",
     "aten.lift_fresh_copy.default", "aten.contiguous.default", "aten.alias_copy.default",
-    "aten.lift_fresh.default", "aten.detach_copy.default", "prims.clone.default")  # fmt: skip
+    "aten.lift_fresh.default", "aten.detach_copy.default", "aten.positive.default",
+    "aten.resolve_conj.default", "aten.resolve_neg.default", "prims.clone.default",
+    "prims.view_of.default", "prims.device_put.default")  # fmt: skip
 def unchanged(s: Site, x: Value) -> Made:
     return x
-
-
-@on("prims.view_of.default", "prims.device_put.default")
-def viewed(s: Site, a: Value) -> Made:
-    return a

@@ -28,7 +28,8 @@ def view_as_complex(s: Site, x: Value) -> Made:
     return s.g(ViewAsComplex(), x)
 
 
-@on("aten._conj.default", "aten._conj_copy.default", "aten._conj_physical.default")
+@on("aten._conj.default", "aten._conj_copy.default", "aten._conj_physical.default",
+    "prims.conj.default", "prims.conj_physical.default")  # fmt: skip
 def conjugate(s: Site, x: Value) -> Made:
     return s.g(Conjugate(), x) if x.type.dtype in COMPLEX else x
 

@@ -16,59 +16,41 @@ from alpenglow.ops.generate import Range
 from alpenglow.ops.select import Where
 
 
-@on("aten.full.default")
-def full(s: Site, size: Sequence[Dim], fill_value: Number, dtype: str | None = None) -> Made:
+@on("aten.full.default", "aten.full_like.default", "aten.new_full.default")
+def full(
+    s: Site, fill_value: Number, x: Value | None = None, size: Sequence[Dim] = (),
+    dtype: str | None = None,
+) -> Made:  # fmt: skip
     return s.filled(element(fill_value, s.result.dtype), s.result)
 
 
-@on("aten.zeros.default")
-def zeros(s: Site, size: Sequence[Dim], dtype: str | None = None) -> Made:
-    return s.filled(0, s.result)
-
-
-@on("aten.empty.memory_format", "aten.empty_permuted.default", "aten.empty_strided.default")
-def empty(
-    s: Site, size: Sequence[Dim], stride: Sequence[Dim] = (), physical_layout: Sequence[int] = (),
-    dtype: str | None = None,
-) -> Made:  # fmt: skip
-    return s.filled(0, s.result)  # whatever was in memory would do
-
-
-@on("aten.empty_like.default")
-def empty_like(s: Site, x: Value, dtype: str | None = None) -> Made:
-    return s.filled(0, s.result)
-
-
-@on("aten.new_empty.default", "aten.new_empty_strided.default")
-def new_empty(
-    s: Site, x: Value, size: Sequence[Dim], stride: Sequence[Dim] = (), dtype: str | None = None
+@on("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default")
+def zeros(
+    s: Site, x: Value | None = None, size: Sequence[Dim] = (), dtype: str | None = None
 ) -> Made:
     return s.filled(0, s.result)
 
 
-@on("aten.ones.default")
-def ones(s: Site, size: Sequence[Dim], dtype: str | None = None) -> Made:
+@on("aten.empty.memory_format", "aten.empty_permuted.default", "aten.empty_strided.default",
+    "aten.empty_like.default", "aten.new_empty.default",
+    "aten.new_empty_strided.default")  # fmt: skip
+def empty(
+    s: Site, x: Value | None = None, size: Sequence[Dim] = (), stride: Sequence[Dim] = (),
+    physical_layout: Sequence[int] = (), dtype: str | None = None,
+) -> Made:  # fmt: skip
+    return s.filled(0, s.result)  # whatever was in memory would do
+
+
+@on("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+def ones(
+    s: Site, x: Value | None = None, size: Sequence[Dim] = (), dtype: str | None = None
+) -> Made:
     return s.filled(1, s.result)
 
 
-@on("aten.fill.Scalar")
-def fill(s: Site, x: Value, value: Number) -> Made:
-    return s.filled(value, s.result)
-
-
-@on("aten.full_like.default")
-def full_like(s: Site, x: Value, fill_value: Number, dtype: str | None = None) -> Made:
-    return s.filled(element(fill_value, s.result.dtype), s.result)
-
-
-@on("aten.zeros_like.default")
-def zeros_like(s: Site, x: Value, dtype: str | None = None) -> Made:
-    return s.filled(0, s.result)
-
-
-@on("aten.ones_like.default")
-def ones_like(s: Site, x: Value, dtype: str | None = None) -> Made:
-    return s.filled(1, s.result)
+@on("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(s: Site, x: Value, value: Operand) -> Made:
+    return s.spread(s.tensor(value, s.result.dtype), s.result.shape)
 
 
 @on("aten.scalar_tensor.default")
@@ -76,25 +58,11 @@ def scalar_tensor(s: Site, number: Number, dtype: str | None = None) -> Made:
     return s.constant(element(number, s.result.dtype), s.result.dtype)
 
 
-@on("aten.arange.default")
-def arange(s: Site, end: Number, dtype: str | None = None) -> Made:
-    return counted(s, 0, 1)
-
-
-@on("aten.arange.start")
-def arange_start(s: Site, start: Number, end: Number, dtype: str | None = None) -> Made:
-    return counted(s, start, 1)
-
-
-@on("aten.arange.start_step")
-def arange_step(
-    s: Site, start: Number, end: Number, step: Number = 1, dtype: str | None = None
+@on("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def arange(
+    s: Site, end: Number, start: Number = 0, step: Number = 1, dtype: str | None = None
 ) -> Made:
-    return counted(s, start, step)
-
-
-def counted(s: Site, start: Number, step: Number) -> Value:
-    """Return as many numbers as the result has, `step` apart from `start` on."""
+    """As many numbers as the result has, `step` apart from `start` on."""
     (count,) = s.result.shape
     if isinstance(step, Sym | complex) or isinstance(start, complex):
         raise UnsupportedError(f"a range in steps of {step}")

@@ -89,15 +89,11 @@ def bitwise_not(s: Site, x: Value) -> Made:
 # ── choices ──
 
 
-@on("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+@on("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar",
+    "prims.where.default")  # fmt: skip
 def where(s: Site, condition: Value, x: Operand, other: Operand) -> Made:
     values = s.operands(x, other, dtype=s.result.dtype)
     return s.g(select.Where(), *s.broadcast(s.cast(condition, "bool")), *values)
-
-
-@on("prims.where.default")
-def where_prim(s: Site, pred: Value, a: Value, b: Value) -> Made:
-    return where(s, pred, a, b)
 
 
 @on("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")

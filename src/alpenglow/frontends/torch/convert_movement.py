@@ -13,34 +13,18 @@ from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 
 
-@on("aten.view.default", "aten._unsafe_view.default", "aten.view_copy.default")
-def view(s: Site, x: Value, size: Sequence[Dim]) -> Made:
-    return s.reshaped(x, s.result.shape)
-
-
-@on("aten.reshape.default")
-def reshape(s: Site, x: Value, shape: Sequence[Dim]) -> Made:
-    return s.reshaped(x, s.result.shape)
-
-
-@on("aten.flatten.using_ints")
-def flatten(s: Site, x: Value, start_dim: int = 0, end_dim: int = -1) -> Made:
-    return s.reshaped(x, s.result.shape)
-
-
-@on("aten.unsqueeze.default", "aten.unsqueeze_copy.default", "aten.squeeze.dim",
-    "aten.squeeze_copy.dim")  # fmt: skip
-def unsqueeze(s: Site, x: Value, dim: int) -> Made:
-    return s.reshaped(x, s.result.shape)
-
-
-@on("aten.squeeze.dims", "aten.squeeze_copy.dims")
-def squeeze_dims(s: Site, x: Value, dim: Sequence[int]) -> Made:
-    return s.reshaped(x, s.result.shape)
-
-
-@on("aten.squeeze.default", "aten.squeeze_copy.default")
-def squeeze(s: Site, x: Value) -> Made:
+@on("aten.view.default", "aten._unsafe_view.default", "aten.view_copy.default",
+    "aten.view_as.default", "aten.reshape.default", "aten.reshape_as.default",
+    "aten.flatten.using_ints", "aten.unflatten.int", "aten.ravel.default",
+    "aten.unsqueeze.default", "aten.unsqueeze_copy.default", "aten.squeeze.default",
+    "aten.squeeze_copy.default", "aten.squeeze.dim", "aten.squeeze_copy.dim",
+    "aten.squeeze.dims", "aten.squeeze_copy.dims")  # fmt: skip
+def reshape(
+    s: Site, x: Value, size: Sequence[Dim] = (), shape: Sequence[Dim] = (),
+    other: Value | None = None, dim: int | Sequence[int] = 0, sizes: Sequence[Dim] = (),
+    start_dim: int = 0, end_dim: int = -1,
+) -> Made:  # fmt: skip
+    """PyTorch states the shape of the result, however it is told here."""
     return s.reshaped(x, s.result.shape)
 
 
@@ -50,7 +34,8 @@ def permute(s: Site, x: Value, dims: Sequence[int]) -> Made:
     return x if perm == tuple(range(len(perm))) else s.g(Transpose(perm), x)
 
 
-@on("aten.transpose.int", "aten.transpose_copy.int")
+@on("aten.transpose.int", "aten.transpose_copy.int", "aten.swapaxes.default",
+    "aten.swapdims.default")  # fmt: skip
 def transpose(s: Site, x: Value, dim0: int, dim1: int) -> Made:
     if not x.type.rank:
         return x
@@ -65,8 +50,11 @@ def t(s: Site, x: Value) -> Made:
     return s.g(Transpose((1, 0)), x) if x.type.rank == 2 else x
 
 
-@on("aten.expand.default", "aten.expand_copy.default")
-def expand(s: Site, x: Value, size: Sequence[Dim], implicit: bool = False) -> Made:
+@on("aten.expand.default", "aten.expand_copy.default", "aten.expand_as.default",
+    "aten.broadcast_to.default")  # fmt: skip
+def expand(
+    s: Site, x: Value, size: Sequence[Dim] = (), implicit: bool = False, other: Value | None = None
+) -> Made:
     return s.spread(x, s.result.shape)
 
 
@@ -118,7 +106,7 @@ def select(s: Site, x: Value, dim: int, index: Dim) -> Made:
     return s.reshaped(sliced(s, x, axis, start, 1), s.result.shape)
 
 
-@on("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default")
+@on("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", "aten.split.sizes")
 def split_with_sizes(s: Site, x: Value, split_sizes: Sequence[Dim], dim: int = 0) -> Made:
     axis = axis_of(dim, x.type.rank)
     start: Dim = 0

@@ -13,14 +13,9 @@ from alpenglow.ir.graph import Value
 from alpenglow.ops.order import TopK
 
 
-@on("aten.sort.default")
-def sort(s: Site, x: Value, dim: int = -1, descending: bool = False) -> Made:
-    return ordered(s, x, dim, None, descending)
-
-
-@on("aten.sort.stable")
-def sort_stable(
-    s: Site, x: Value, stable: bool | None, dim: int = -1, descending: bool = False
+@on("aten.sort.default", "aten.sort.stable")
+def sort(
+    s: Site, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None
 ) -> Made:
     return ordered(s, x, dim, None, descending)
 

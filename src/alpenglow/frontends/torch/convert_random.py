@@ -49,27 +49,15 @@ def draws(*targets: str) -> Callable[[Converter], Converter]:
 # ── uniform and normal ──
 
 
-@draws("aten.rand.default")
-def rand(s: Site, size: Sequence[Dim], dtype: str | None = None) -> Made:
-    return uniform_in(s, 0.0, 1.0)
-
-
-@draws("aten.rand_like.default")
-def rand_like(s: Site, x: Value, dtype: str | None = None) -> Made:
-    return uniform_in(s, 0.0, 1.0)
-
-
-@draws("aten.uniform.default")
-def uniform(s: Site, x: Value, from_: float = 0.0, to: float = 1.0) -> Made:
-    return uniform_in(s, from_, to)
-
-
-def uniform_in(s: Site, low: float, high: float) -> Value:
-    """Return uniform numbers of the result's type; what rounding makes the end is the beginning."""
-    dtype = in_floats(s)
-    y = s.draw(MersenneUniform(s.result.shape, dtype))
+@draws("aten.rand.default", "aten.rand_like.default", "aten.uniform.default")
+def uniform(
+    s: Site, x: Value | None = None, size: Sequence[Dim] = (), from_: float = 0.0,
+    to: float = 1.0, dtype: str | None = None,
+) -> Made:  # fmt: skip
+    """Uniform numbers of the result's type; what rounding makes the end is the beginning."""
+    y = s.draw(MersenneUniform(s.result.shape, in_floats(s)))
     kind: Any = DTYPES[s.result.dtype].type
-    bounds = [float(kind(b)) for b in (low, high)]
+    bounds = [float(kind(b)) for b in (from_, to)]
     y = s.cast(moved(s, y, bounds[0], bounds[1] - bounds[0]), s.result.dtype)
     first, end = (s.filled(b, y.type) for b in bounds)
     return s.g(Where(), s.g(Less(), y, end), y, first)
@@ -88,25 +76,12 @@ def moved(s: Site, x: Value, offset: float, factor: float) -> Value:
     return y if offset == 0 else s.g(Add(), y, s.filled(offset, y.type))
 
 
-@draws("aten.randn.default")
-def randn(s: Site, size: Sequence[Dim], dtype: str | None = None) -> Made:
-    return normal_of(s, 0.0, 1.0)
-
-
-@draws("aten.randn_like.default")
-def randn_like(s: Site, x: Value, dtype: str | None = None) -> Made:
-    return normal_of(s, 0.0, 1.0)
-
-
-@draws("aten.normal_functional.default")
-def normal_functional(s: Site, x: Value, mean: float = 0.0, std: float = 1.0) -> Made:
-    return normal_of(s, mean, std)
-
-
-@draws("aten.normal.float_float")
-def normal_numbers(
-    s: Site, mean: float, std: float, size: Sequence[Dim], dtype: str | None = None
-) -> Made:
+@draws("aten.randn.default", "aten.randn_like.default", "aten.normal_functional.default",
+       "aten.normal.float_float")  # fmt: skip
+def normal(
+    s: Site, x: Value | None = None, mean: float = 0.0, std: float = 1.0,
+    size: Sequence[Dim] = (), dtype: str | None = None,
+) -> Made:  # fmt: skip
     return normal_of(s, mean, std)
 
 
@@ -137,30 +112,18 @@ def normal_of(s: Site, mean: float, std: float) -> Value:
 # ── integers ──
 
 
-@draws("aten.randint.default")
-def randint(s: Site, high: Dim, size: Sequence[Dim], dtype: str | None = "i64") -> Made:
-    return integers(s, 0, high)
-
-
-@draws("aten.randint.low")
-def randint_from(
-    s: Site, low: Dim, high: Dim, size: Sequence[Dim], dtype: str | None = "i64"
+@draws("aten.randint.default", "aten.randint.low")
+def randint(
+    s: Site, high: Dim, size: Sequence[Dim], low: Dim = 0, dtype: str | None = "i64"
 ) -> Made:
-    return integers(s, low, high)
+    return randint_like(s, None, high, low)
 
 
-@draws("aten.randint_like.default")
-def randint_like(s: Site, x: Value, high: Dim, dtype: str | None = None) -> Made:
-    return integers(s, 0, high)
-
-
-@draws("aten.randint_like.low_dtype")
-def randint_like_from(s: Site, x: Value, low: Dim, high: Dim, dtype: str | None = None) -> Made:
-    return integers(s, low, high)
-
-
-def integers(s: Site, low: Dim, high: Dim) -> Value:
-    """Return integers in a range as the result's element type."""
+@draws("aten.randint_like.default", "aten.randint_like.low_dtype")
+def randint_like(
+    s: Site, x: Value | None, high: Dim, low: Dim = 0, dtype: str | None = None
+) -> Made:
+    """Integers in a range as the result's element type."""
     if not known(low) or not known(high):
         raise UnsupportedError("random integers below an open extent")
     return s.cast(s.draw(MersenneInteger(s.result.shape, low, high)), s.result.dtype)
@@ -174,18 +137,10 @@ def randperm(s: Site, n: Dim, dtype: str | None = "i64") -> Made:
 # ── truths ──
 
 
-@draws("aten.bernoulli.default")
-def bernoulli(s: Site, x: Value) -> Made:
-    return by_shares(s, x)
-
-
-@draws("aten.bernoulli.Tensor")
-def bernoulli_by(s: Site, x: Value, p: Value) -> Made:
-    return by_shares(s, p)
-
-
-def by_shares(s: Site, shares: Value) -> Value:
-    """Return 1 as often as each of some shares says, otherwise 0."""
+@draws("aten.bernoulli.default", "aten.bernoulli.Tensor")
+def bernoulli(s: Site, x: Value, p: Value | None = None) -> Made:
+    """1 as often as each of the shares says, otherwise 0."""
+    shares = x if p is None else p
     dtype = "f64" if shares.type.dtype == "f64" else "f32"
     numbers = s.draw(MersenneUniform(s.result.shape, dtype))
     (limits,) = s.broadcast(s.cast(shares, dtype))

@@ -25,16 +25,11 @@ from alpenglow.ops.softmax import LogSoftmax, Softmax
 Axes = int | Sequence[int] | None
 
 
-@on("aten.sum.dim_IntList", "aten.sum.default")
+@on("aten.sum.dim_IntList", "aten.sum.default", "prims.sum.default")
 def total(
     s: Site, x: Value, dim: Axes = None, keepdim: bool = False, dtype: str | None = None
 ) -> Made:
     return summed(s, s.cast(x, s.result.dtype), axes_of(dim, x.type.rank), keepdim)
-
-
-@on("prims.sum.default")
-def total_prim(s: Site, inp: Value, dims: Axes, output_dtype: str | None = None) -> Made:
-    return total(s, inp, dims)
 
 
 def summed(s: Site, x: Value, axes: tuple[int, ...], keepdim: bool = False) -> Value:
@@ -66,9 +61,9 @@ def mean(
     return s.g(op, y)
 
 
-@on("aten.prod.default", "aten.prod.dim_int")
+@on("aten.prod.default", "aten.prod.dim_int", "prims.prod.default")
 def product_of(
-    s: Site, x: Value, dim: int | None = None, keepdim: bool = False, dtype: str | None = None
+    s: Site, x: Value, dim: Axes = None, keepdim: bool = False, dtype: str | None = None
 ) -> Made:
     y = s.cast(x, s.result.dtype)
     if y.type.dtype == "bool":
@@ -104,12 +99,6 @@ def last_axis(s: Site, x: Value, start: Dim, size: Dim) -> Value:
     return s.g(Slice(starts, (*x.type.shape[:-1], size), (1,) * x.type.rank), x)
 
 
-@on("prims.prod.default")
-def product_prim(s: Site, inp: Value, dims: Axes, output_dtype: str | None = None) -> Made:
-    y = s.cast(inp, s.result.dtype)
-    return s.g(reduction.ReduceProd(axes_of(dims, inp.type.rank), False), y)
-
-
 @on("aten.logsumexp.default")
 def log_of_sum_of_exponentials(s: Site, x: Value, dim: Axes, keepdim: bool = False) -> Made:
     y = s.cast(x, s.result.dtype)
@@ -124,17 +113,11 @@ def log_of_sum_of_exponentials(s: Site, x: Value, dim: Axes, keepdim: bool = Fal
 def extreme(name: str, op: type[reduction.Reduction], arg: type[reduction.ArgReduction]) -> None:
     """Register a largest or smallest element along axes, and where it is; of truths, as bytes."""
 
-    @on(f"aten.a{name}.default")
-    def along_axes(s: Site, x: Value, dim: Axes = (), keepdim: bool = False) -> Made:
+    @on(f"aten.a{name}.default", f"aten.{name}.default", f"prims.a{name}.default")
+    def along_axes(
+        s: Site, x: Value, dim: Axes = (), keepdim: bool = False, dtype: str | None = None
+    ) -> Made:
         return _extreme(s, op, x, axes_of(dim, x.type.rank), keepdim)
-
-    @on(f"prims.a{name}.default")
-    def prim(s: Site, inp: Value, dims: Axes, output_dtype: str | None = None) -> Made:
-        return _extreme(s, op, inp, axes_of(dims, inp.type.rank), False)
-
-    @on(f"aten.{name}.default")
-    def of_all(s: Site, x: Value) -> Made:
-        return _extreme(s, op, x, axes_of(None, x.type.rank), False)
 
     @on(f"aten.{name}.dim")
     def along_one(s: Site, x: Value, dim: int, keepdim: bool = False) -> Made:

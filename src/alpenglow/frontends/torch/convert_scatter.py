@@ -78,31 +78,25 @@ def index_reduce(
     return s.reshaped(y, x.type.shape)
 
 
-@on("aten.scatter.src")
-def scatter(s: Site, x: Value, dim: int, index: Value, src: Value) -> Made:
-    return scattered(s, x, dim, index, src, "none")
-
-
-@on("aten.scatter.value")
-def scatter_value(s: Site, x: Value, dim: int, index: Value, value: float) -> Made:
-    return scattered(s, x, dim, index, value, "none")
-
-
-@on("aten.scatter.reduce")
-def scatter_with(s: Site, x: Value, dim: int, index: Value, src: Value, reduce: str) -> Made:
-    return scattered(s, x, dim, index, src, named(reduce))
-
-
-@on("aten.scatter.value_reduce")
-def scatter_value_with(
-    s: Site, x: Value, dim: int, index: Value, value: float, reduce: str
-) -> Made:  # fmt: skip
-    return scattered(s, x, dim, index, value, named(reduce))
+@on("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce", "aten.scatter.value_reduce")
+def scatter(
+    s: Site, x: Value, dim: int, index: Value, src: Operand, reduce: str | None = None
+) -> Made:
+    """Put elements of src, or a number, where an index points along an axis."""
+    if 0 in index.type.shape:
+        return x
+    data, at, axis = with_axis(s, x), with_axis(s, index), axis_of(dim, x.type.rank)
+    if isinstance(src, Value):
+        updates = corner(s, with_axis(s, s.cast(src, x.type.dtype)), at.type.shape)
+    else:
+        updates = s.filled(element(src, x.type.dtype), data.type.with_shape(at.type.shape))
+    how = "none" if reduce is None else named(reduce)
+    return s.reshaped(written(s, data, axis, at, updates, how), x.type.shape)
 
 
 @on("aten.scatter_add.default")
 def scatter_add(s: Site, x: Value, dim: int, index: Value, src: Value) -> Made:
-    return scattered(s, x, dim, index, src, "add")
+    return scatter(s, x, dim, index, src, "add")
 
 
 @on("aten.scatter_reduce.two")
@@ -216,18 +210,6 @@ def put(s: Site, x: Value, places: Places, values: Value, reduction: str) -> Val
     y = with_truths(s, data, updates, reduction,
                     lambda d, u, r: s.g(ScatterNd(r), d, places.tuples, u))  # fmt: skip
     return permuted(s, y, tuple(front.index(i) for i in range(rank)))
-
-
-def scattered(s: Site, x: Value, dim: int, index: Value, src: Operand, reduction: str) -> Value:
-    """Put elements of src, or a number, where an index points along an axis."""
-    if 0 in index.type.shape:
-        return x
-    data, at, axis = with_axis(s, x), with_axis(s, index), axis_of(dim, x.type.rank)
-    if isinstance(src, Value):
-        updates = corner(s, with_axis(s, s.cast(src, x.type.dtype)), at.type.shape)
-    else:
-        updates = s.filled(element(src, x.type.dtype), data.type.with_shape(at.type.shape))
-    return s.reshaped(written(s, data, axis, at, updates, reduction), x.type.shape)
 
 
 def written(s: Site, x: Value, axis: int, index: Value, updates: Value, reduction: str) -> Value:

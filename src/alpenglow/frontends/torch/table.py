@@ -1,8 +1,9 @@
 """The table from names of ATen operators to the functions that build ours.
 
 A converter takes the `Site` of one call, and the call's arguments by the names of the operator's
-schema, with the schema's defaults (``self`` is called ``x``, others are in `SPELLED`).  Tensors are
-values of the graph, extents are numbers or symbols.  It returns the values of the results.
+schema, or by those in `SPELLED` (``self`` is called ``x``), with the schema's defaults.  What only
+some of its operators take has a default as well.  Tensors are values of the graph, extents are
+numbers or symbols.  It returns the values of the results.
 """
 
 from __future__ import annotations
@@ -67,10 +68,21 @@ class Entry:
         _, *parameters = inspect.signature(converter).parameters.values()
         return cls(converter, {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD})
 
+    def parameter(self, name: str) -> str:
+        """Return the parameter that takes an argument of the schema."""
+        return name if name in self.parameters else SPELLED.get(name, name)
+
 
 REQUIRED = inspect.Parameter.empty
-SPELLED = {"self": "x", "from": "from_", "s": "number"}
-"""Names of schemas that Python or custom does not allow for parameters, or that are a site's."""
+SPELLED = {
+    "self": "x", "from": "from_", "s": "number", "input": "x", "inp": "x", "a": "x", "b": "other",
+    "other": "exponent", "dims": "dim", "pred": "condition", "output_dtype": "dtype",
+    "axis0": "dim0", "axis1": "dim1", "batch1": "mat1", "batch2": "mat2", "value": "src",
+    "split_size": "split_sizes",
+}  # fmt: skip
+"""Names of schemas that Python or custom does not allow for parameters, or that are a site's, and
+names of primitive operators (``prims``) for which those of ATen have others.  A converter that has
+a parameter of the schema's name takes the argument by that."""
 
 IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
 """Where and how a tensor lies in PyTorch's memory: no converter need take these."""
@@ -102,7 +114,7 @@ def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for name, value in arguments.items():
-        parameter = SPELLED.get(name, name)
+        parameter = entry.parameter(name)
         if isinstance(value, Unknown) and name not in IGNORED:
             raise UnsupportedError(f"argument {name} is {value.what}")
         if parameter in entry.parameters:
