@@ -14,7 +14,13 @@ from alpenglow.autodiff import gradients
 from alpenglow.frontends.torch.convert_attention import mixed
 from alpenglow.frontends.torch.convert_convolution import convolution
 from alpenglow.frontends.torch.convert_padding import extended_by
-from alpenglow.frontends.torch.convert_resize import grid_sampler
+from alpenglow.frontends.torch.convert_resize import (
+    WAYS,
+    Way,
+    along_axes,
+    grid_sampler,
+    resized,
+)
 from alpenglow.frontends.torch.convert_window import mean_of
 from alpenglow.frontends.torch.table import Made, Site, find, on
 from alpenglow.ir.dims import Dim, product
@@ -98,38 +104,16 @@ def of_edges(n: int) -> None:
         return differentiated(s, y, grad_output, [x], [True])
 
 
-@on("aten.adaptive_max_pool2d_backward.default")
-def of_maxima_of_areas(s: Site, grad_output: Value, x: Value, indices: Value) -> Made:
-    return put_back(s, grad_output, indices, 2)
+def of_maxima(name: str, n: int) -> None:
+    """Register the derivative of what picks the largest elements of windows over n axes."""
 
-
-@on("aten.adaptive_max_pool3d_backward.default")
-def of_maxima_of_volumes(s: Site, grad_output: Value, x: Value, indices: Value) -> Made:
-    return put_back(s, grad_output, indices, 3)
-
-
-@on("aten.max_pool3d_with_indices_backward.default")
-def of_maxima(
-    s: Site, grad_output: Value, x: Value, kernel_size: Sequence[int], stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool, indices: Value,
-) -> Made:  # fmt: skip
-    return put_back(s, grad_output, indices, 3)
-
-
-@on("aten.fractional_max_pool2d_backward.default")
-def of_maxima_of_fractions(
-    s: Site, grad_output: Value, x: Value, kernel_size: Sequence[int],
-    output_size: Sequence[int], indices: Value,
-) -> Made:  # fmt: skip
-    return put_back(s, grad_output, indices, 2)
-
-
-@on("aten.fractional_max_pool3d_backward.default")
-def of_maxima_of_fractional_volumes(
-    s: Site, grad_output: Value, x: Value, kernel_size: Sequence[int],
-    output_size: Sequence[int], indices: Value,
-) -> Made:  # fmt: skip
-    return put_back(s, grad_output, indices, 3)
+    @on(f"aten.{name}_backward.default")
+    def convert(
+        s: Site, grad_output: Value, x: Value, indices: Value, kernel_size: Sequence[int] = (),
+        output_size: Sequence[int] = (), stride: Sequence[int] = (), padding: Sequence[int] = (),
+        dilation: Sequence[int] = (), ceil_mode: bool = False,
+    ) -> Made:  # fmt: skip
+        return put_back(s, grad_output, indices, n)
 
 
 def put_back(s: Site, dy: Value, indices: Value, n: int) -> Value:
@@ -145,6 +129,9 @@ for axes in (1, 2, 3):
     of_edges(axes)
 for axes in (2, 3):
     of_means(axes)
+    of_maxima(f"adaptive_max_pool{axes}d", axes)
+    of_maxima(f"fractional_max_pool{axes}d", axes)
+of_maxima("max_pool3d_with_indices", 3)
 
 
 # ── images ──
@@ -160,83 +147,24 @@ def grid_sampler_backward(
     return differentiated(s, y, grad_output, (input, grid), output_mask)
 
 
-def resized_back(s: Site, name: str, dy: Value, sizes: Sequence[Dim], *arguments: Any) -> Made:
-    """Return the derivative of resizing a tensor with these sizes, which is linear."""
-    x = s.filled(0, dy.type.with_shape(sizes))
-    spatial = dy.type.shape[2:]
-    return differentiated(s, forward(s, dy, f"aten.{name}.default", x, spatial, *arguments), dy,
-                          [x], [True])  # fmt: skip
-
-
-def of_taken(name: str, n: int) -> None:
-    """Register the derivative of resizing n axes by taking elements."""
-    if n == 2:
-
-        @on(f"aten.{name}_backward.default")
-        def image(
-            s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
-            scales_h: float | None = None, scales_w: float | None = None,
-        ) -> Made:  # fmt: skip
-            return resized_back(s, name, grad_output, input_size, scales_h, scales_w)
-
-    elif n == 1:
-
-        @on(f"aten.{name}_backward.default")
-        def line(
-            s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
-            scales: float | None = None,
-        ) -> Made:  # fmt: skip
-            return resized_back(s, name, grad_output, input_size, scales)
-
-    else:
-
-        @on(f"aten.{name}_backward.default")
-        def volume(
-            s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
-            scales_d: float | None = None, scales_h: float | None = None,
-            scales_w: float | None = None,
-        ) -> Made:  # fmt: skip
-            scales = scales_d, scales_h, scales_w
-            return resized_back(s, name, grad_output, input_size, *scales)
-
-
-def of_weighted(name: str) -> None:
-    """Register the derivative of resizing two axes by weighted sums."""
+def of_resizing(name: str, n: int, way: Way) -> None:
+    """Register the derivative of resizing n axes, which is linear."""
 
     @on(f"aten.{name}_backward.default")
     def convert(
         s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
-        align_corners: bool, scales_h: float | None = None, scales_w: float | None = None,
+        align_corners: bool | None = None, scales: float | None = None,
+        scales_d: float | None = None, scales_h: float | None = None,
+        scales_w: float | None = None,
     ) -> Made:  # fmt: skip
-        more = align_corners, scales_h, scales_w
-        return resized_back(s, name, grad_output, input_size, *more)
+        x = s.filled(0, grad_output.type.with_shape(input_size))
+        listed = along_axes(n, scales, scales_d, scales_h, scales_w)
+        y = resized(s.before(grad_output), x, listed, way, align_corners)
+        return differentiated(s, y, grad_output, [x], [True])
 
 
-for axes in (1, 2, 3):
-    of_taken(f"upsample_nearest{axes}d", axes)
-    of_taken(f"_upsample_nearest_exact{axes}d", axes)
-for name in ("upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa",
-             "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"):  # fmt: skip
-    of_weighted(name)
-
-
-@on("aten.upsample_linear1d_backward.default")
-def of_linear(
-    s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
-    align_corners: bool, scales: float | None = None,
-) -> Made:  # fmt: skip
-    more = align_corners, scales
-    return resized_back(s, "upsample_linear1d", grad_output, input_size, *more)
-
-
-@on("aten.upsample_trilinear3d_backward.default")
-def of_trilinear(
-    s: Site, grad_output: Value, output_size: Sequence[Dim], input_size: Sequence[Dim],
-    align_corners: bool, scales_d: float | None = None, scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> Made:  # fmt: skip
-    more = align_corners, scales_d, scales_h, scales_w
-    return resized_back(s, "upsample_trilinear3d", grad_output, input_size, *more)
+for _name, (_n, _way) in WAYS.items():
+    of_resizing(_name, _n, _way)
 
 
 # ── attention ──

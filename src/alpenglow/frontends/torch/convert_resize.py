@@ -6,12 +6,12 @@ hang on the last bit.  Of open extents, the program computes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.torch.convert_window import numbers, weighted, wide
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import is_open, product
@@ -177,8 +177,11 @@ def summed(
 # ── operators ──
 
 
-def resized(s: Site, x: Value, n: int, scales: Scales, way: Way, aligned: bool = False) -> Value:
-    """Return x resampled along its last n axes."""
+def resized(s: Site, x: Value, scales: Scales, way: Way, align_corners: bool | None) -> Value:
+    """Return x resampled along its last axes, as many as there are scales."""
+    n, aligned = len(scales), bool(align_corners)
+    if way.indices is None and align_corners is None:
+        raise ModelError("argument align_corners is missing")
     spatial = (*x.type.shape[-n:], *s.result.shape[-n:])
     if not any(map(is_open, spatial)):
         if way.indices is not None:
@@ -215,92 +218,51 @@ SMOOTH_CUBIC = Way(table=antialiased(2, keys_of_pillow))
 LANCZOS = Way(table=antialiased(3, lanczos))
 
 
-def plain(name: str, n: int, way: Way) -> None:
-    """Register what takes elements as they are, over n axes."""
-
-    @on(f"aten.{name}{n}d.vec")
-    def by_size_or_scale(
-        s: Site, input: Value, output_size: Sequence[int] | None,
-        scale_factors: Sequence[float] | None,
-    ) -> Made:  # fmt: skip
-        return resized(s, input, n, scale_factors or (None,) * n, way)
-
-    if n == 1:
-
-        @on(f"aten.{name}1d.default")
-        def line(
-            s: Site, x: Value, output_size: Sequence[int], scales: float | None = None
-        ) -> Made:  # fmt: skip
-            return resized(s, x, 1, (scales,), way)
-
-    elif n == 2:
-
-        @on(f"aten.{name}2d.default")
-        def image(
-            s: Site, x: Value, output_size: Sequence[int], scales_h: float | None = None,
-            scales_w: float | None = None,
-        ) -> Made:  # fmt: skip
-            return resized(s, x, 2, (scales_h, scales_w), way)
-
-    else:
-
-        @on(f"aten.{name}3d.default")
-        def volume(
-            s: Site, x: Value, output_size: Sequence[int], scales_d: float | None = None,
-            scales_h: float | None = None, scales_w: float | None = None,
-        ) -> Made:  # fmt: skip
-            return resized(s, x, 3, (scales_d, scales_h, scales_w), way)
+WAYS: Mapping[str, tuple[int, Way]] = {
+    "upsample_nearest1d": (1, NEAREST),
+    "upsample_nearest2d": (2, NEAREST),
+    "upsample_nearest3d": (3, NEAREST),
+    "_upsample_nearest_exact1d": (1, EXACT),
+    "_upsample_nearest_exact2d": (2, EXACT),
+    "_upsample_nearest_exact3d": (3, EXACT),
+    "upsample_linear1d": (1, LINEAR),
+    "upsample_bilinear2d": (2, LINEAR),
+    "upsample_trilinear3d": (3, LINEAR),
+    "upsample_bicubic2d": (2, CUBIC),
+    "_upsample_bilinear2d_aa": (2, SMOOTH),
+    "_upsample_bicubic2d_aa": (2, SMOOTH_CUBIC),
+    "_upsample_lanczos2d_aa": (2, LANCZOS),
+}
+"""The operators that resize: how many axes, and how."""
 
 
-def smooth(name: str, n: int, way: Way) -> None:
-    """Register what weighs neighbours, over n axes."""
+def upsampling(name: str, n: int, way: Way) -> None:
+    """Register what resizes n axes to a size, or to one of a size and scales."""
 
     @on(f"aten.{name}.vec")
     def by_size_or_scale(
-        s: Site, input: Value, output_size: Sequence[int] | None, align_corners: bool,
-        scale_factors: Sequence[float] | None,
+        s: Site, x: Value, output_size: Sequence[int] | None,
+        scale_factors: Sequence[float] | None, align_corners: bool | None = None,
     ) -> Made:  # fmt: skip
-        return resized(s, input, n, scale_factors or (None,) * n, way, align_corners)
+        return resized(s, x, scale_factors or (None,) * n, way, align_corners)
 
-    if n == 1:
-
-        @on(f"aten.{name}.default")
-        def line(
-            s: Site, x: Value, output_size: Sequence[int], align_corners: bool,
-            scales: float | None = None,
-        ) -> Made:  # fmt: skip
-            return resized(s, x, 1, (scales,), way, align_corners)
-
-    elif n == 2:
-
-        @on(f"aten.{name}.default")
-        def image(
-            s: Site, x: Value, output_size: Sequence[int], align_corners: bool,
-            scales_h: float | None = None, scales_w: float | None = None,
-        ) -> Made:  # fmt: skip
-            return resized(s, x, 2, (scales_h, scales_w), way, align_corners)
-
-    else:
-
-        @on(f"aten.{name}.default")
-        def volume(
-            s: Site, x: Value, output_size: Sequence[int], align_corners: bool,
-            scales_d: float | None = None, scales_h: float | None = None,
-            scales_w: float | None = None,
-        ) -> Made:  # fmt: skip
-            return resized(s, x, 3, (scales_d, scales_h, scales_w), way, align_corners)
+    @on(f"aten.{name}.default")
+    def by_size(
+        s: Site, x: Value, output_size: Sequence[int], align_corners: bool | None = None,
+        scales: float | None = None, scales_d: float | None = None,
+        scales_h: float | None = None, scales_w: float | None = None,
+    ) -> Made:  # fmt: skip
+        listed = along_axes(n, scales, scales_d, scales_h, scales_w)
+        return resized(s, x, listed, way, align_corners)
 
 
-for axes in (1, 2, 3):
-    plain("upsample_nearest", axes, NEAREST)
-    plain("_upsample_nearest_exact", axes, EXACT)
-smooth("upsample_linear1d", 1, LINEAR)
-smooth("upsample_bilinear2d", 2, LINEAR)
-smooth("upsample_trilinear3d", 3, LINEAR)
-smooth("upsample_bicubic2d", 2, CUBIC)
-smooth("_upsample_bilinear2d_aa", 2, SMOOTH)
-smooth("_upsample_bicubic2d_aa", 2, SMOOTH_CUBIC)
-smooth("_upsample_lanczos2d_aa", 2, LANCZOS)
+def along_axes(n: int, scales: float | None, *by_axis: float | None) -> Scales:
+    """Return scales of n axes: of one axis `scales`, of more the last of depth, height, width."""
+    return (scales,) if n == 1 else by_axis[-n:]
+
+
+for _name, (_n, _way) in WAYS.items():
+    upsampling(_name, _n, _way)
 
 
 # ── grids ──

@@ -39,8 +39,10 @@ def numbers(what: str, extents: Sequence[Dim]) -> tuple[int, ...]:
 
 def largest(n: int) -> None:
     """Register max pooling over n spatial axes."""
+    # PyTorch makes the one with indices over one axis of that over two.
+    indexed = [f"aten.max_pool{n}d_with_indices.default"] if n > 1 else []
 
-    @on(f"aten.max_pool{n}d.default")
+    @on(f"aten.max_pool{n}d.default", *indexed)
     def convert(
         s: Site, x: Value, kernel_size: Sequence[int], stride: Sequence[int] = (),
         padding: Sequence[int] = (0,) * n, dilation: Sequence[int] = (1,) * n,
@@ -49,22 +51,11 @@ def largest(n: int) -> None:
         kernel = each(kernel_size, n)
         op = MaxPool(kernel, each(stride, n) if stride else kernel, each(padding, n) * 2,
                      each(dilation, n), ceil_mode)  # fmt: skip
-        return largest_of(s, op, batched(s, x, n))
-
-    if n == 1:
-        return  # PyTorch makes the one with indices of that over two axes
-
-    @on(f"aten.max_pool{n}d_with_indices.default")
-    def indexed(
-        s: Site, x: Value, kernel_size: Sequence[int], stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,) * n, dilation: Sequence[int] = (1,) * n,
-        ceil_mode: bool = False,
-    ) -> Made:  # fmt: skip
-        kernel = each(kernel_size, n)
-        op = MaxPool(kernel, each(stride, n) if stride else kernel, each(padding, n) * 2,
-                     each(dilation, n), ceil_mode)  # fmt: skip
         image = batched(s, x, n)
-        return [largest_of(s, op, image), places_of(s, op, image) if s.is_read(1) else None]
+        y = largest_of(s, op, image)
+        if s.results == 1:
+            return y
+        return [y, places_of(s, op, image) if s.is_read(1) else None]
 
 
 def largest_of(s: Site, op: MaxPool, x: Value) -> Value:
@@ -138,20 +129,8 @@ def reached(
 def means(n: int) -> None:
     """Register average pooling over n spatial axes."""
 
-    if n == 1:
-
-        @on("aten.avg_pool1d.default")
-        def convert(
-            s: Site, x: Value, kernel_size: Sequence[int], stride: Sequence[int] = (),
-            padding: Sequence[int] = (0,), ceil_mode: bool = False,
-            count_include_pad: bool = True,
-        ) -> Made:  # fmt: skip
-            return mean_of(s, x, 1, kernel_size, stride, padding, ceil_mode, count_include_pad)
-
-        return
-
     @on(f"aten.avg_pool{n}d.default")
-    def over_axes(
+    def convert(
         s: Site, x: Value, kernel_size: Sequence[int], stride: Sequence[int] = (),
         padding: Sequence[int] = (0,) * n, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
