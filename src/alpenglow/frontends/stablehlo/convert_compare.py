@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from alpenglow.frontends.stablehlo.complex_values import of_parts, parts_of
+from alpenglow.frontends.numbers import apply, of_parts, parts_of
 from alpenglow.frontends.stablehlo.table import Made, Site, both, computed, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -40,15 +40,7 @@ def compared(s: Site, x: Value, y: Value) -> Value:
     kind = s.choice("compare_type", "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
     if kind == "TOTALORDER" and x.type.dtype in FLOATS:
         x, y = ordinal(s, x), ordinal(s, y)
-    if x.type.dtype in COMPLEX:
-        if direction not in ("EQ", "NE"):
-            raise s.refuse(f"complex numbers are compared by {direction}")
-        (a, b), (c, d) = parts_of(s, x), parts_of(s, y)
-        made = s.g(BitAnd(), s.g(Equal(), a, c), s.g(Equal(), b, d))
-    else:
-        if x.type.dtype == "bool" and direction not in ("EQ", "NE"):
-            x, y = s.cast(x, "u8"), s.cast(y, "u8")
-        made = s.g(DIRECTIONS[direction](), x, y)
+    made = apply(s.g, DIRECTIONS[direction](), x, y)
     return s.g(BitNot(), made) if direction == "NE" else made
 
 
@@ -80,12 +72,12 @@ def converted(s: Site, x: Value, dtype: str) -> Value:
         return x
     if dtype in COMPLEX:
         if source in COMPLEX:
-            real, imaginary = parts_of(s, x)
-            return of_parts(s, s.cast(real, PARTS[dtype]), s.cast(imaginary, PARTS[dtype]))
+            real, imaginary = parts_of(s.g, x)
+            return of_parts(s.g, s.cast(real, PARTS[dtype]), s.cast(imaginary, PARTS[dtype]))
         real = converted(s, x, PARTS[dtype])
-        return of_parts(s, real, s.filled(0, real))
+        return of_parts(s.g, real, s.filled(0, real))
     if source in COMPLEX:
-        return converted(s, parts_of(s, x)[0], dtype)
+        return converted(s, parts_of(s.g, x)[0], dtype)
     if source in NARROW:
         return converted(s, s.cast(x, computed(source)), dtype)
     if dtype in NARROW_FLOATS:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.presume import fixed
-from alpenglow.frontends.stablehlo.complex_values import of_parts, parts_of
 from alpenglow.frontends.stablehlo.convert_compare import converted
 from alpenglow.frontends.stablehlo.convert_movement import reversed_along, spread, trimmed
 from alpenglow.frontends.stablehlo.convert_reduction import padding
 from alpenglow.frontends.stablehlo.module import ConvDims, DotDims
 from alpenglow.frontends.stablehlo.table import Made, Site, on
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, FLOATS, HALVES, INTS, NARROW_INTS
-from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.comparison import Equal
-from alpenglow.ops.complex import ComplexMatMul
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.conv_transpose import Dilate
 from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.logic import BitNot
-from alpenglow.ops.movement import Concat, Pad, Slice, Transpose, stretch
+from alpenglow.ops.movement import Transpose
 
 BYTES = frozenset({"i8", "u8"})
 
@@ -72,8 +69,7 @@ def contracted(s: Site, dims: DotDims) -> Value:
 def multiplied(s: Site, a: Value, b: Value, dtype: str) -> Value:
     """Return a product of matrices in an element type, in which sums are taken if it is wider."""
     if dtype in COMPLEX:
-        a, b = (converted(s, v, dtype) for v in (a, b))
-        return s.g(ComplexMatMul(), a, b)
+        return apply(s.g, MatMul(), *(converted(s, v, dtype) for v in (a, b)))
     if dtype == "bool":
         a, b = s.cast(a, "u8"), s.cast(b, "u8")
         total = s.g(MatMul(), a, b)
@@ -189,15 +185,11 @@ def _grouped(s: Site, x: Value, w: Value) -> tuple[Value, Value, int]:
 def slid(s: Site, x: Value, w: Value, op: Conv) -> Value:
     """Return a convolution in the element type of the result."""
     dtype = s.dtype()
-    if dtype in COMPLEX:
-        (a, b), (c, d) = (parts_of(s, converted(s, v, dtype)) for v in (x, w))
-        real = s.g(Sub(), s.g(op, a, c), s.g(op, b, d))
-        return of_parts(s, real, s.g(Add(), s.g(op, a, d), s.g(op, b, c)))
     pair = {x.type.dtype, w.type.dtype}
     if pair <= BYTES and dtype in INTS - {"i64", "u64"}:
         return s.cast(s.g(op, x, w), dtype)
-    if dtype in INTS:
-        return by_taps(s, converted(s, x, dtype), converted(s, w, dtype), op)
+    if dtype in COMPLEX | INTS:
+        return apply(s.g, op, converted(s, x, dtype), converted(s, w, dtype))
     if pair <= HALVES and len(pair) == 1 and dtype == "f32":
         wide = Conv(op.strides, op.pads, op.dilations, op.group, wide=True)
         return s.g(wide, x, w)
@@ -205,37 +197,3 @@ def slid(s: Site, x: Value, w: Value, op: Conv) -> Value:
         return s.g(op, x, w)
     within = summed_in(x.type.dtype, w.type.dtype, dtype)
     return converted(s, s.g(op, converted(s, x, within), converted(s, w, within)), dtype)
-
-
-def by_taps(s: Site, x: Value, w: Value, op: Conv) -> Value:
-    """Return a convolution of integers: for each tap a product, and their sum."""
-    spatial = x.type.rank - 2
-    low, high = op.pads[:spatial], op.pads[spatial:]
-    if any(op.pads):
-        x = s.g(Pad((0, 0, *low), (0, 0, *high), "constant", 0.0), x)
-    taps = [fixed(d) for d in w.type.shape[2:]]
-    out: list[Dim] = [
-        (int(d) - (t - 1) * g - 1) // n + 1
-        for d, t, g, n in zip(
-            map(fixed, x.type.shape[2:]), taps, op.dilations, op.strides, strict=True
-        )
-    ]
-    parts = []
-    n = fixed(x.type.shape[0])
-    outputs, inner = map(fixed, w.type.shape[:2])
-    for group in range(op.group):
-        total: Value | None = None
-        for tap in itertools.product(*map(range, taps)):
-            starts = tuple(i * g for i, g in zip(tap, op.dilations, strict=True))
-            seen = s.g(Slice((0, group * inner, *starts), (n, inner, *out),
-                             (1, 1, *op.strides)), x)  # fmt: skip
-            rows = outputs // op.group
-            at = s.g(Slice((group * rows, 0, *tap), (rows, inner, *[1] * spatial),
-                           (1,) * w.type.rank), w)  # fmt: skip
-            flat = s.reshaped(seen, (n, inner, product(out)))
-            matrix = s.reshaped(at, (1, rows, inner))
-            made = s.g(MatMul(), stretch(s.g, matrix, (n, rows, inner)), flat)
-            total = made if total is None else s.g(Add(), total, made)
-        assert total is not None, "a kernel has taps"
-        parts.append(s.reshaped(total, (n, outputs // op.group, *out)))
-    return parts[0] if len(parts) == 1 else s.g(Concat(1), *parts)

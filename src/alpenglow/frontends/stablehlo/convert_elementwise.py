@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from alpenglow.frontends.stablehlo.complex_values import by_parts, lexical, of_parts, parts_of
+from alpenglow.frontends.numbers import apply, of_parts, parts_of
 from alpenglow.frontends.stablehlo.table import Made, Site, both, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -29,18 +29,7 @@ from alpenglow.ops.arithmetic import (
     Sign,
     Sub,
 )
-from alpenglow.ops.comparison import Equal, GreaterOrEqual, IsInf, IsNaN
-from alpenglow.ops.complex import (
-    ComplexAbs,
-    ComplexAdd,
-    ComplexDiv,
-    ComplexExp,
-    ComplexLog,
-    ComplexMul,
-    ComplexNeg,
-    ComplexPow,
-    ComplexSub,
-)
+from alpenglow.ops.comparison import Equal, Greater, GreaterOrEqual, IsInf, IsNaN, Less
 from alpenglow.ops.floating import Trunc
 from alpenglow.ops.logarithm import Expm1, Log1p
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr, BitXor
@@ -63,14 +52,10 @@ UNARY: Mapping[str, type[Op]] = {
     "tan": Tan,
     "tanh": Tanh,
 }
-"""Functions of reals by name; of those that complex numbers have, too, `complex_values` knows."""
+"""Functions of one number by name."""
 
-BINARY: Mapping[str, tuple[type[Op], type[Op], type[Op] | None]] = {
-    "add": (Add, ComplexAdd, BitOr),
-    "subtract": (Sub, ComplexSub, None),
-    "multiply": (Mul, ComplexMul, BitAnd),
-}
-"""Operators on numbers, on complex numbers, and on truth values."""
+BINARY: Mapping[str, type[Op]] = {"add": Add, "subtract": Sub, "multiply": Mul}
+"""Operators on two numbers by name."""
 
 BITWISE: Mapping[str, type[Op]] = {"and": BitAnd, "or": BitOr, "xor": BitXor}
 
@@ -78,28 +63,15 @@ BITWISE: Mapping[str, type[Op]] = {"and": BitAnd, "or": BitOr, "xor": BitXor}
 @on(*(f"stablehlo.{name}" for name in UNARY), "chlo.tan", pointwise=True)
 def unary(s: Site) -> Made:
     s.count(1)
-    x = s.wide(0)
-    op = UNARY[s.plain]
-    if x.type.dtype not in COMPLEX:
-        return s.g(op(), x)
-    if op is Exp:
-        return s.g(ComplexExp(), x)
-    if op is Log:
-        return s.g(ComplexLog(), x)
-    return by_parts(s, op, x)
+    return apply(s.g, UNARY[s.plain](), s.wide(0))
 
 
 @on(*both(*BINARY), pointwise=True)
 def binary(s: Site) -> Made:
     x, y = s.pair()
-    real, of_complex, of_bool = BINARY[s.plain]
-    if x.type.dtype in COMPLEX:
-        return s.g(of_complex(), x, y)
-    if x.type.dtype == "bool":
-        if of_bool is None:
-            raise s.refuse("operands are truth values")
-        return s.g(of_bool(), x, y)
-    return s.g(real(), x, y)
+    if x.type.dtype == "bool" and s.plain == "subtract":
+        raise s.refuse("operands are truth values")
+    return apply(s.g, BINARY[s.plain](), x, y)
 
 
 @on(*both(*BITWISE), pointwise=True)
@@ -116,19 +88,12 @@ def invert(s: Site) -> Made:
 @on("stablehlo.abs", pointwise=True)
 def absolute(s: Site) -> Made:
     x = s.wide(0)
-    if x.type.dtype in COMPLEX:
-        return s.g(ComplexAbs(), x)
-    return x if x.type.dtype in UNSIGNED else s.g(Abs(), x)
+    return x if x.type.dtype in UNSIGNED else apply(s.g, Abs(), x)
 
 
 @on("stablehlo.negate", pointwise=True)
 def negate(s: Site) -> Made:
-    x = s.wide(0)
-    if x.type.dtype in COMPLEX:
-        return s.g(ComplexNeg(), x)
-    if x.type.dtype in UNSIGNED:
-        return s.g(Sub(), s.filled(0, x), x)
-    return s.g(Neg(), x)
+    return apply(s.g, Neg(), s.wide(0))
 
 
 @on("stablehlo.sign", pointwise=True)
@@ -136,11 +101,11 @@ def sign(s: Site) -> Made:
     """A zero keeps its sign, and a complex number is divided by its size."""
     x = s.wide(0)
     if x.type.dtype in COMPLEX:
-        size = s.g(ComplexAbs(), x)
+        size = apply(s.g, Abs(), x)
         nothing = s.g(Equal(), size, s.filled(0, size))
-        real, imaginary = parts_of(s, x)
+        real, imaginary = parts_of(s.g, x)
         below = s.g(Where(), nothing, s.filled(1, size), size)
-        return of_parts(s, s.g(Div(), real, below), s.g(Div(), imaginary, below))
+        return of_parts(s.g, s.g(Div(), real, below), s.g(Div(), imaginary, below))
     made = s.g(Sign(), x)
     if x.type.dtype in INTS:
         return made
@@ -151,9 +116,7 @@ def sign(s: Site) -> Made:
 def divide(s: Site) -> Made:
     """Integers by 0 give -1, all bits set, as XLA has it."""
     x, y = s.pair()
-    if x.type.dtype in COMPLEX:
-        return s.g(ComplexDiv(), x, y)
-    quotient = s.g(Div(), x, y)
+    quotient = apply(s.g, Div(), x, y)
     if x.type.dtype not in INTS or not may_be_zero(y):
         return quotient
     ones = s.filled(-1 if x.type.dtype in SIGNED else np.iinfo(DTYPES[x.type.dtype]).max, x)
@@ -182,9 +145,7 @@ def may_be_zero(v: Value) -> bool:
 def power(s: Site) -> Made:
     """Integers to a negative power are 0, but for 1 and -1."""
     x, y = s.pair()
-    if x.type.dtype in COMPLEX:
-        return s.g(ComplexPow(), x, y)
-    raised = s.g(Pow(), x, y)
+    raised = apply(s.g, Pow(), x, y)
     if x.type.dtype not in SIGNED:
         return raised
     none = s.g(BitAnd(), s.g(Equal(), x, s.filled(0, x)), s.g(BitNot(), at_least(s, y, 0)))
@@ -201,11 +162,17 @@ def extreme(s: Site) -> Made:
     """Complex numbers are compared by their real parts first."""
     x, y = s.pair()
     larger = s.plain == "maximum"
-    if x.type.dtype == "bool":
-        return s.g(BitOr() if larger else BitAnd(), x, y)
     if x.type.dtype in COMPLEX:
         return s.g(Where(), lexical(s, "GT" if larger else "LT", x, y), x, y)
-    return s.g(Maximum() if larger else Minimum(), x, y)
+    return apply(s.g, Maximum() if larger else Minimum(), x, y)
+
+
+def lexical(s: Site, direction: str, x: Value, y: Value) -> Value:
+    """Return where x is less (LT) or greater (GT) than y, by real parts, then imaginary ones."""
+    op = Less() if direction == "LT" else Greater()
+    (a, b), (c, d) = parts_of(s.g, x), parts_of(s.g, y)
+    within = s.g(BitAnd(), s.g(Equal(), a, c), s.g(op, b, d))
+    return s.g(BitOr(), s.g(op, a, c), within)
 
 
 @on("stablehlo.clamp", pointwise=True)
@@ -214,12 +181,10 @@ def clamp(s: Site) -> Made:
     s.count(3)
     x = s.wide(1)
     low, high = s.broadcast(s.wide(0), x)[0], s.broadcast(s.wide(2), x)[0]
-    if x.type.dtype == "bool":
-        return s.g(BitAnd(), s.g(BitOr(), x, low), high)
     if x.type.dtype in COMPLEX:
         above = s.g(Where(), lexical(s, "GT", low, x), low, x)
         return s.g(Where(), lexical(s, "LT", high, above), high, above)
-    return s.g(Minimum(), s.g(Maximum(), x, low), high)
+    return apply(s.g, Minimum(), apply(s.g, Maximum(), x, low), high)
 
 
 @on(*both("atan2"), pointwise=True)
@@ -232,11 +197,7 @@ def atan2(s: Site) -> Made:
 
 @on("stablehlo.rsqrt", pointwise=True)
 def rsqrt(s: Site) -> Made:
-    x = s.wide(0)
-    if x.type.dtype not in COMPLEX:
-        return s.g(Reciprocal(), s.g(Sqrt(), x))
-    one = s.full(1, x.type.dtype, x.type.shape)
-    return s.g(ComplexDiv(), one, by_parts(s, Sqrt, x))
+    return apply(s.g, Reciprocal(), apply(s.g, Sqrt(), s.wide(0)))
 
 
 @on("stablehlo.round_nearest_afz", pointwise=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.stablehlo.complex_values import of_parts, parts_of
+from alpenglow.frontends.numbers import of_parts, parts_of
 from alpenglow.frontends.stablehlo.convert_compare import converted
 from alpenglow.frontends.stablehlo.module import is_splat
 from alpenglow.frontends.stablehlo.table import Made, Site, both, on
@@ -277,14 +277,14 @@ def get_dimension_size(s: Site) -> Made:
 
 @on(*both("complex"), pointwise=True)
 def complex_(s: Site) -> Made:
-    return of_parts(s, *s.pair())
+    return of_parts(s.g, *s.pair())
 
 
 @on("stablehlo.real", "stablehlo.imag", pointwise=True)
 def part(s: Site) -> Made:
     x = s.input(0)
     if x.type.dtype in COMPLEX:
-        return parts_of(s, x)[0 if s.kind == "stablehlo.real" else 1]
+        return parts_of(s.g, x)[0 if s.kind == "stablehlo.real" else 1]
     return x if s.kind == "stablehlo.real" else s.filled(0, x)
 
 

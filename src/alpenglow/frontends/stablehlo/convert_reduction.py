@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.stablehlo.arguments import chosen_along
 from alpenglow.frontends.stablehlo.bodies import apply_body, single
 from alpenglow.frontends.stablehlo.convert_movement import padded
@@ -16,9 +17,8 @@ from alpenglow.frontends.windows import folded, over_windows
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX, FLOATS, NUMBERS
+from alpenglow.ir.types import ALL, COMPLEX, FLOATS, NUMBERS
 from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import Transpose, stretch
 from alpenglow.ops.pooling import MaxPool
@@ -32,10 +32,8 @@ REDUCTIONS: Mapping[str, Callable[..., Op]] = {
     "stablehlo.minimum": ReduceMin,
 }
 TOTALS: Mapping[str, Callable[..., Op]] = {"stablehlo.add": CumSum, "stablehlo.multiply": CumProd}
-OF_BOOL = {"stablehlo.add": ReduceMax, "stablehlo.or": ReduceMax, "stablehlo.maximum": ReduceMax,
-           "stablehlo.multiply": ReduceMin, "stablehlo.and": ReduceMin,
-           "stablehlo.minimum": ReduceMin}  # fmt: skip
-"""Reductions of truth values: whether one holds, or all do."""
+LOGICAL = {"stablehlo.or": "stablehlo.maximum", "stablehlo.and": "stablehlo.minimum"}
+"""Operations on bits, and those that do the same to truth values."""
 
 MOST_SPATIAL = 3
 """Windows over no more axes are pooled, or summed by a convolution."""
@@ -62,12 +60,11 @@ def reduce(s: Site) -> Made:
 
 def _reduced(s: Site, x: Value, axes: tuple[int, ...], operation: str) -> Value | None:
     """Return a reduction for which there is an operator, None if there is none."""
-    if x.type.dtype == "bool" and operation in OF_BOOL:
-        return s.g(OF_BOOL[operation](axes, False), x)
-    if x.type.dtype in COMPLEX and operation == "stablehlo.add":
-        return s.g(ViewAsComplex(), s.g(ReduceSum(axes, False), s.g(ViewAsReal(), x)))
-    if x.type.dtype in NUMBERS and operation in REDUCTIONS:
-        return s.g(REDUCTIONS[operation](axes, False), x)
+    if x.type.dtype == "bool":
+        operation = LOGICAL.get(operation, operation)
+    is_sum = operation == "stablehlo.add"
+    if operation in REDUCTIONS and (x.type.dtype in ALL or (x.type.dtype in COMPLEX and is_sum)):
+        return apply(s.g, REDUCTIONS[operation](axes, False), x)
     return None
 
 

@@ -9,11 +9,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.bodies import apply_body, single
 from alpenglow.frontends.stablehlo.convert_gather import batch_places, check
 from alpenglow.frontends.stablehlo.convert_movement import padded
-from alpenglow.frontends.stablehlo.convert_reduction import padding
+from alpenglow.frontends.stablehlo.convert_reduction import LOGICAL, padding
 from alpenglow.frontends.stablehlo.module import Block, GatherDims
 from alpenglow.frontends.stablehlo.places import (
     column,
@@ -25,10 +26,9 @@ from alpenglow.frontends.stablehlo.places import (
 from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import ALL, COMPLEX, NUMBERS
+from alpenglow.ir.types import ALL, COMPLEX
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.gather import Gather, ScatterNd
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr
 from alpenglow.ops.movement import Concat, Slice, stretch
@@ -37,10 +37,6 @@ from alpenglow.ops.select import Where
 HOW: Mapping[str, str] = {
     "second": "none", "stablehlo.add": "add", "stablehlo.multiply": "mul",
     "stablehlo.minimum": "min", "stablehlo.maximum": "max",
-}  # fmt: skip
-OF_BOOL: Mapping[str, str] = {
-    "second": "none", "stablehlo.add": "max", "stablehlo.or": "max", "stablehlo.maximum": "max",
-    "stablehlo.multiply": "min", "stablehlo.and": "min", "stablehlo.minimum": "min",
 }  # fmt: skip
 """How updates of one place come together, by the body that says so."""
 
@@ -139,19 +135,11 @@ def _brought(
     dtype = xs[0].type.dtype
     if len(xs) > 1 and _takes_updates(block):
         return [s.g(ScatterNd(), x, where, u) for x, u in zip(xs, updates, strict=True)]
-    if dtype == "bool" and operation in OF_BOOL:
-        if operation == "second":
-            return [s.g(ScatterNd(), xs[0], where, updates[0])]
-        narrow = s.g(ScatterNd(OF_BOOL[operation]), s.cast(xs[0], "u8"), where,
-                     s.cast(updates[0], "u8"))  # fmt: skip
-        return [s.cast(narrow, "bool")]
-    if dtype in COMPLEX and operation == "stablehlo.add":
-        pairs = [s.g(ViewAsReal(), v) for v in (xs[0], updates[0])]
-        return [s.g(ViewAsComplex(), s.g(ScatterNd("add"), pairs[0], where, pairs[1]))]
-    if operation == "second" and dtype in ALL | COMPLEX:
-        return [s.g(ScatterNd(), xs[0], where, updates[0])]
-    if operation in HOW and dtype in NUMBERS:
-        return [s.g(ScatterNd(HOW[operation]), xs[0], where, updates[0])]
+    if dtype == "bool":
+        operation = LOGICAL.get(operation, operation)
+    of_all = ("second", "stablehlo.add")
+    if operation in HOW and (dtype in ALL or (dtype in COMPLEX and operation in of_all)):
+        return [apply(s.g, ScatterNd(HOW[operation]), xs[0], where, updates[0])]
     if s.operation.attributes.get("unique_indices") is True:
         return _once(s, block, xs, where, updates)
     return _in_turn(s, block, xs, where, updates)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from alpenglow.frontends.numbers import apply, of_parts, parts_of
 from alpenglow.frontends.presume import fixed
-from alpenglow.frontends.stablehlo.complex_values import by_parts, of_parts, parts_of
 from alpenglow.frontends.stablehlo.convert_compare import ordinal
 from alpenglow.frontends.stablehlo.table import Made, Site, both, on
 from alpenglow.ir.graph import Value
@@ -56,8 +56,7 @@ FUNCTIONS: Mapping[str, type[Op]] = {
 @on(*(f"chlo.{name}" for name in FUNCTIONS), pointwise=True)
 def function(s: Site) -> Made:
     s.count(1)
-    x, op = s.wide(0), FUNCTIONS[s.plain]
-    return by_parts(s, op, x) if x.type.dtype in COMPLEX else s.g(op(), x)
+    return apply(s.g, FUNCTIONS[s.plain](), s.wide(0))
 
 
 @on("stablehlo.cbrt", pointwise=True)
@@ -74,12 +73,12 @@ def square(s: Site) -> Made:
     x = s.wide(0)
     if x.type.dtype not in COMPLEX:
         return s.g(Mul(), x, x)
-    a, b = parts_of(s, x)
+    a, b = parts_of(s.g, x)
     real = s.g(Mul(), s.g(Sub(), a, b), s.g(Add(), a, b))
     same = s.g(Equal(), s.g(Abs(), a), s.g(Abs(), b))
     real = s.g(Where(), same, s.filled(0, real), real)
     product = s.g(Mul(), a, b)
-    return of_parts(s, real, s.g(Add(), product, product))
+    return of_parts(s.g, real, s.g(Add(), product, product))
 
 
 @on("chlo.bessel_i1e", pointwise=True)

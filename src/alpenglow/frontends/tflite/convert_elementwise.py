@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.numbers import as_complex
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.graph import Value
@@ -31,9 +32,8 @@ from alpenglow.ops.arithmetic import (
     Sub,
 )
 from alpenglow.ops.comparison import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
-from alpenglow.ops.complex import ComplexMul, bare_parts, joined
+from alpenglow.ops.complex import ComplexMul, bare_parts
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr, BitXor, ShiftRight
-from alpenglow.ops.movement import append_axes
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.transcendental import Atan2, Cos, Exp, Log, Sin, Sqrt
 
@@ -201,8 +201,7 @@ def cast(s: Site) -> Made:
     if x.type.dtype in COMPLEX and to not in COMPLEX:
         x = bare_parts(s.g, x)[0]
     elif to in COMPLEX and x.type.dtype not in COMPLEX:
-        real = append_axes(s.g, s.cast(x, PARTS[to]), 1)
-        return joined(s.g, real, s.filled(0, real))
+        return as_complex(s.g, s.cast(x, PARTS[to]))
     if x.type.dtype in FLOATS and to in INTS:
         return s.g(Cast(to), x)
     return s.cast(x, to)

@@ -8,8 +8,8 @@ from typing import TypeGuard
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.numbers import apply, wide
 from alpenglow.frontends.torch.convert_elementwise import sign_is_set
-from alpenglow.frontends.torch.counterparts import applied, calculated, wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, element, on
 from alpenglow.ir.graph import Value
@@ -26,34 +26,30 @@ def scaled(s: Site, other: Operand, alpha: Number, dtype: str) -> Operand:
     if isinstance(alpha, int | float | complex) and alpha == 1:
         return other
     value = s.tensor(other, dtype)
-    op = logic.BitAnd() if dtype == "bool" else arithmetic.Mul()
-    return applied(s, op, value, s.filled(alpha, value.type))
+    return apply(s.g, arithmetic.Mul(), value, s.filled(alpha, value.type))
 
 
 @on("aten.add.Tensor", "aten.add.Scalar", "prims.add.default")
 def add(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
     dtype = s.result.dtype
-    op = logic.BitOr() if dtype == "bool" else arithmetic.Add()
-    return calculated(s, op, x, scaled(s, other, alpha, dtype), dtype=dtype)
+    return s.apply(arithmetic.Add(), x, scaled(s, other, alpha, dtype), dtype=dtype)
 
 
 @on("aten.sub.Tensor", "aten.sub.Scalar", "prims.sub.default")
 def sub(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
     dtype = s.result.dtype
-    return calculated(s, arithmetic.Sub(), x, scaled(s, other, alpha, dtype), dtype=dtype)
+    return s.apply(arithmetic.Sub(), x, scaled(s, other, alpha, dtype), dtype=dtype)
 
 
 @on("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
     dtype = s.result.dtype
-    return calculated(s, arithmetic.Sub(), other, scaled(s, x, alpha, dtype), dtype=dtype)
+    return s.apply(arithmetic.Sub(), other, scaled(s, x, alpha, dtype), dtype=dtype)
 
 
 @on("aten.mul.Tensor", "aten.mul.Scalar", "prims.mul.default")
 def mul(s: Site, x: Operand, other: Operand) -> Made:
-    dtype = s.result.dtype
-    op = logic.BitAnd() if dtype == "bool" else arithmetic.Mul()
-    return calculated(s, op, x, other, dtype=dtype)
+    return s.apply(arithmetic.Mul(), x, other, dtype=s.result.dtype)
 
 
 # ── quotients and remainders ──
@@ -61,7 +57,7 @@ def mul(s: Site, x: Operand, other: Operand) -> Made:
 
 @on("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "prims.div.default")
 def div(s: Site, x: Operand, other: Operand) -> Made:
-    return calculated(s, arithmetic.Div(), x, other, dtype=s.result.dtype)
+    return s.apply(arithmetic.Div(), x, other, dtype=s.result.dtype)
 
 
 @on("aten.div.Tensor_mode", "aten.div.Scalar_mode")
@@ -136,12 +132,12 @@ def power(s: Site, x: Operand, exponent: Operand) -> Made:
         if exponent in (0, 1):
             return whole if exponent else s.filled(1, s.result)
         if exponent in (2, 3):
-            square = applied(s, arithmetic.Mul(), whole, whole)
-            return square if exponent == 2 else applied(s, arithmetic.Mul(), square, whole)
+            square = apply(s.g, arithmetic.Mul(), whole, whole)
+            return square if exponent == 2 else apply(s.g, arithmetic.Mul(), square, whole)
         if dtype in FLOATS and exponent in (0.5, -0.5, -1, -2):
             y = _simple_power(s, s.cast(x, wide(dtype)), float(exponent))
             return s.cast(y, dtype)
-    return calculated(s, arithmetic.Pow(), x, exponent, dtype=dtype)
+    return s.apply(arithmetic.Pow(), x, exponent, dtype=dtype)
 
 
 def _simple_power(s: Site, x: Value, exponent: float) -> Value:
@@ -154,27 +150,26 @@ def _simple_power(s: Site, x: Value, exponent: float) -> Value:
 # ── extremes ──
 
 
-def extreme(name: str, op: Op, of_truths: Op) -> None:
+def extreme(name: str, op: Op) -> None:
     """Register the larger or smaller of two: NaN if either is, and with f only if both are."""
 
     @on(f"aten.{name}imum.default", f"aten.{name}.other", f"prims.{name}imum.default")
     def convert(s: Site, x: Value, other: Value) -> Made:
-        return s.apply(of_truths if s.result.dtype == "bool" else op, x, other,
-                       dtype=s.result.dtype)  # fmt: skip
+        return s.apply(op, x, other, dtype=s.result.dtype)
 
     @on(f"aten.f{name[:3]}.default", f"prims.f{name[:3]}.default")
     def of_numbers(s: Site, x: Value, other: Value) -> Made:
         dtype = s.result.dtype
         a, b = s.operands(x, other, dtype=dtype)
-        y = s.g(of_truths if dtype == "bool" else op, a, b)
+        y = apply(s.g, op, a, b)
         if dtype not in FLOATS:
             return y
         y = s.g(select.Where(), s.g(comparison.IsNaN(), b), a, y)
         return s.g(select.Where(), s.g(comparison.IsNaN(), a), b, y)
 
 
-extreme("max", arithmetic.Maximum(), logic.BitOr())
-extreme("min", arithmetic.Minimum(), logic.BitAnd())
+extreme("max", arithmetic.Maximum())
+extreme("min", arithmetic.Minimum())
 
 
 @on("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_min.Tensor",
@@ -186,13 +181,9 @@ def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = N
     high = math.inf if max is None else max
     if dtype in FLOATS and _limits(low, dtype) and _limits(high, dtype):
         return s.g(arithmetic.Clip(float(low), float(high)), y)
-    larger: Op = arithmetic.Maximum()
-    smaller: Op = arithmetic.Minimum()
-    if dtype == "bool":
-        larger, smaller = logic.BitOr(), logic.BitAnd()
     if min is not None:
-        y = s.apply(larger, y, min, dtype=dtype)
-    return y if max is None else s.apply(smaller, y, max, dtype=dtype)
+        y = s.apply(arithmetic.Maximum(), y, min, dtype=dtype)
+    return y if max is None else s.apply(arithmetic.Minimum(), y, max, dtype=dtype)
 
 
 def _limits(v: Operand, dtype: str) -> TypeGuard[float]:
@@ -256,8 +247,8 @@ def _added(s: Site, x: Value, a: Value, b: Value, value: Number, op: Op) -> Valu
     dtype = wide(s.result.dtype)
     if dtype == "bool":
         raise UnsupportedError("truths are neither added nor multiplied here")
-    y = calculated(s, op, scaled(s, a, value, dtype), b, dtype=dtype)
-    return s.cast(calculated(s, arithmetic.Add(), x, y, dtype=dtype), s.result.dtype)
+    y = s.apply(op, scaled(s, a, value, dtype), b, dtype=dtype)
+    return s.cast(s.apply(arithmetic.Add(), x, y, dtype=dtype), s.result.dtype)
 
 
 @on("prims.fma.default")
@@ -272,11 +263,9 @@ def addr(s: Site, x: Value, vec1: Value, vec2: Value, beta: Number = 1, alpha: N
     dtype = wide(s.result.dtype)
     beta, alpha = element(beta, dtype), element(alpha, dtype)
     column = s.reshaped(vec1, (*vec1.type.shape, 1))
-    times = logic.BitAnd() if dtype == "bool" else arithmetic.Mul()
-    plus = logic.BitOr() if dtype == "bool" else arithmetic.Add()
-    y = calculated(s, times, scaled(s, column, alpha, dtype), vec2, dtype=dtype)
+    y = s.apply(arithmetic.Mul(), scaled(s, column, alpha, dtype), vec2, dtype=dtype)
     if beta != 0:
-        y = calculated(s, plus, scaled(s, x, beta, dtype), y, dtype=dtype)
+        y = s.apply(arithmetic.Add(), scaled(s, x, beta, dtype), y, dtype=dtype)
     return s.cast(y, s.result.dtype)
 
 
@@ -291,5 +280,5 @@ def cross(s: Site, x: Value, other: Value, dim: int = -1) -> Made:
         order = s.g.constant(np.array([(i + places) % 3 for i in range(3)]))
         return s.g(Gather(axis), v, order)
 
-    first, second = (applied(s, arithmetic.Mul(), turned(a, i), turned(b, 3 - i)) for i in (1, 2))
-    return s.cast(applied(s, arithmetic.Sub(), first, second), s.result.dtype)
+    first, second = (apply(s.g, arithmetic.Mul(), turned(a, i), turned(b, 3 - i)) for i in (1, 2))
+    return s.cast(apply(s.g, arithmetic.Sub(), first, second), s.result.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpenglow.frontends.torch.counterparts import of_parts
+from alpenglow.frontends.numbers import of_parts
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX
@@ -23,10 +23,10 @@ def imaginary(s: Site, x: Value) -> Made:
 
 @on("aten.complex.default")
 def complex_(s: Site, real: Value, imag: Value) -> Made:
-    return of_parts(s, *s.broadcast(real, imag))
+    return of_parts(s.g, *s.broadcast(real, imag))
 
 
 @on("aten.polar.default")
 def polar(s: Site, abs: Value, angle: Value) -> Made:
     size, turn = s.broadcast(abs, angle)
-    return of_parts(s, *(s.g(Mul(), size, s.g(f, turn)) for f in (Cos(), Sin())))
+    return of_parts(s.g, *(s.g(Mul(), size, s.g(f, turn)) for f in (Cos(), Sin())))

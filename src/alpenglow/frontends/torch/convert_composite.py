@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.convert_movement import (
     constant_pad,
     repeat,
@@ -19,7 +20,6 @@ from alpenglow.frontends.torch.convert_movement import (
 )
 from alpenglow.frontends.torch.convert_padding import extended_by
 from alpenglow.frontends.torch.convert_reduction import norm
-from alpenglow.frontends.torch.counterparts import wide
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value

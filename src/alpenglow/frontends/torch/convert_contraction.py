@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, element, on
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX, HALVES
-from alpenglow.ops import arithmetic, contraction
-from alpenglow.ops.complex import ComplexAdd, ComplexMatMul, ComplexMul
+from alpenglow.ir.types import HALVES
+from alpenglow.ops import contraction
+from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.movement import Transpose
 from alpenglow.ops.reduction import ReduceSum, as_type
 
 
 def product_of(s: Site, x: Value, y: Value) -> Value:
     """Return the product of matrices in their own element type."""
-    if x.type.dtype in COMPLEX:
-        return s.g(ComplexMatMul(), x, y)
-    return s.cast(s.g(contraction.MatMul(), x, y), x.type.dtype)  # bytes are summed in i32
+    return apply(s.g, contraction.MatMul(), x, y)
 
 
 def sums_of_product(s: Site, x: Value, y: Value) -> Value:
@@ -82,22 +80,14 @@ def plus(s: Site, x: Value, y: Value, beta: Number, alpha: Number) -> Value:
     Of numbers for integers the fractions go, as in PyTorch: 0.6 x is nothing.
     """
     alpha, beta = element(alpha, y.type.dtype), element(beta, y.type.dtype)
-    add, mul = sums(y.type.dtype)
     if alpha != 1:
-        y = s.g(mul, y, s.filled(alpha, y.type))
+        y = apply(s.g, Mul(), y, s.filled(alpha, y.type))
     if beta == 0:
         return y
     (stretched,) = s.broadcast(s.cast(x, y.type.dtype), shape=y.type.shape)
     if beta != 1:
-        stretched = s.g(mul, stretched, s.filled(beta, y.type))
-    return s.g(add, stretched, y)
-
-
-def sums(dtype: str) -> tuple[Op, Op]:
-    """Return the sum and the product of an element type."""
-    if dtype in COMPLEX:
-        return ComplexAdd(), ComplexMul()
-    return arithmetic.Add(), arithmetic.Mul()
+        stretched = apply(s.g, Mul(), stretched, s.filled(beta, y.type))
+    return apply(s.g, Add(), stretched, y)
 
 
 @on("aten.linear.default")
@@ -135,8 +125,7 @@ def bilinear(
     pairs = (rows, first, second)
     left = s.spread(s.reshaped(s.cast(input1, wide), (rows, first, 1)), pairs)
     right = s.spread(s.reshaped(s.cast(input2, wide), (rows, 1, second)), pairs)
-    _, mul = sums(wide)
-    features = s.reshaped(s.g(mul, left, right), (rows, first * second))
+    features = s.reshaped(apply(s.g, Mul(), left, right), (rows, first * second))
     columns = s.g(Transpose((1, 0)), s.reshaped(s.cast(weight, wide), (outputs, first * second)))
     y = s.reshaped(product_of(s, features, columns), s.result.shape)
     return s.cast(y if bias is None else plus(s, bias, y, 1, 1), dtype)
@@ -158,6 +147,6 @@ def trilinear(
     shape = tuple(next((v.type.shape[a] for v in wide if v.type.shape[a] != 1), 1)
                   for a in range(rank))  # fmt: skip
     a, b, c = s.broadcast(*wide, shape=shape)
-    _, mul = sums(a.type.dtype)
-    y = s.g(ReduceSum(tuple(sumdim), False), s.g(mul, s.g(mul, a, b), c))
+    y = apply(s.g, Mul(), apply(s.g, Mul(), a, b), c)
+    y = apply(s.g, ReduceSum(tuple(sumdim), False), y)
     return s.cast(s.reshaped(y, s.result.shape), dtype)

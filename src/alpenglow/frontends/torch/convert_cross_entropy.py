@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.counterparts import wide
+from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Div, Mul, Neg, Sub

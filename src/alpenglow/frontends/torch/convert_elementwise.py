@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from alpenglow.frontends.torch.counterparts import applied, wide
+from alpenglow.frontends.numbers import apply, wide
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -21,7 +21,7 @@ from alpenglow.ops import (
     select,
     transcendental,
 )
-from alpenglow.ops.complex import Angle, bare_parts
+from alpenglow.ops.complex import Angle
 from alpenglow.ops.reduction import filled
 
 
@@ -30,7 +30,7 @@ def one(name: str, op: Op, prim: str = "") -> None:
 
     @on(f"aten.{name}.default", f"prims.{prim or name}.default")
     def convert(s: Site, x: Value) -> Made:
-        return applied(s, op, s.cast(x, s.result.dtype))
+        return apply(s.g, op, s.cast(x, s.result.dtype))
 
 
 def activated(name: str, op: Op) -> None:
@@ -63,7 +63,7 @@ def elu(s: Site, x: Value, alpha: float = 1, scale: float = 1, input_scale: floa
 
 @on("aten.sigmoid.default")
 def sigmoid(s: Site, x: Value) -> Made:
-    return applied(s, activation.Sigmoid(), s.cast(x, s.result.dtype))
+    return apply(s.g, activation.Sigmoid(), s.cast(x, s.result.dtype))
 
 
 one("tanh", activation.Tanh())
@@ -95,6 +95,7 @@ one("special_log_ndtr", normal.LogNdtr())
 one("lgamma", gamma.Lgamma())
 one("digamma", gamma.Digamma())
 one("neg", arithmetic.Neg())
+one("reciprocal", arithmetic.Reciprocal())
 
 
 @on("aten.polygamma.default")
@@ -103,22 +104,10 @@ def polygamma(s: Site, n: int, x: Value) -> Made:
     return s.g(op, s.cast(x, s.result.dtype))
 
 
-@on("aten.reciprocal.default", "prims.reciprocal.default")
-def reciprocal(s: Site, x: Value) -> Made:
-    return inverted(s, s.cast(x, s.result.dtype))
-
-
 @on("aten.rsqrt.default", "prims.rsqrt.default")
 def rsqrt(s: Site, x: Value) -> Made:
-    root = applied(s, transcendental.Sqrt(), s.cast(x, wide(s.result.dtype)))
-    return s.cast(inverted(s, root), s.result.dtype)
-
-
-def inverted(s: Site, y: Value) -> Value:
-    """Return 1 / y."""
-    if y.type.dtype in COMPLEX:
-        return applied(s, arithmetic.Div(), s.filled(1, y.type), y)
-    return s.g(arithmetic.Reciprocal(), y)
+    root = apply(s.g, transcendental.Sqrt(), s.cast(x, wide(s.result.dtype)))
+    return s.cast(apply(s.g, arithmetic.Reciprocal(), root), s.result.dtype)
 
 
 @on("aten.logit.default")
@@ -167,7 +156,7 @@ def frac(s: Site, x: Value) -> Made:
 
 @on("aten.abs.default", "prims.abs.default")
 def absolute(s: Site, x: Value) -> Made:
-    return x if x.type.dtype == "bool" else applied(s, arithmetic.Abs(), x)
+    return x if x.type.dtype == "bool" else apply(s.g, arithmetic.Abs(), x)
 
 
 @on("aten.sign.default", "prims.sign.default")
@@ -231,10 +220,7 @@ def is_finite(s: Site, x: Value) -> Made:
 
 def in_parts(s: Site, op: Op, x: Value) -> Value:
     """Return if a test holds, of complex numbers of either part; of integers it never does."""
-    if x.type.dtype in COMPLEX:
-        real, imaginary = (s.g(op, part) for part in bare_parts(s.g, x))
-        return s.g(logic.BitOr(), real, imaginary)
-    return s.g(op, x) if x.type.dtype in FLOATS else s.filled(False, s.result)
+    return apply(s.g, op, x) if x.type.dtype in FLOATS | COMPLEX else s.filled(False, s.result)
 
 
 # ── conversions ──

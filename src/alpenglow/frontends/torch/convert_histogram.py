@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.counterparts import wide
+from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import is_open, product

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.counterparts import applied
-from alpenglow.frontends.torch.promote import kind, shared
+from alpenglow.frontends.torch.promote import kind
 from alpenglow.frontends.torch.table import Made, Operand, Site, element, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -16,15 +15,7 @@ def compared(name: str, op: Op) -> None:
 
     @on(f"aten.{name}.Tensor", f"aten.{name}.Scalar", f"prims.{name}.default")
     def convert(s: Site, x: Operand, other: Operand) -> Made:
-        return applied(s, op, *_comparable(s, x, other))
-
-
-def _comparable(s: Site, x: Operand, other: Operand) -> list[Value]:
-    """Return two operands in an element type that comparisons have: truths as bytes."""
-    dtype = shared((x, other))
-    if dtype == "bool":
-        return [s.cast(v, "u8") for v in s.operands(x, other, dtype="bool")]
-    return s.operands(x, other, dtype=dtype)
+        return s.apply(op, x, other)
 
 
 compared("eq", comparison.Equal())
@@ -36,8 +27,7 @@ compared("ge", comparison.GreaterOrEqual())
 
 @on("aten.ne.Tensor", "aten.ne.Scalar", "prims.ne.default")
 def not_equal(s: Site, x: Operand, other: Operand) -> Made:
-    equal = applied(s, comparison.Equal(), *_comparable(s, x, other))
-    return s.g(logic.BitNot(), equal)
+    return s.g(logic.BitNot(), s.apply(comparison.Equal(), x, other))
 
 
 def bitwise(name: str, op: Op) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.torch.counterparts import wide
+from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Abs, Add, Minimum, Mul, Neg, Sub

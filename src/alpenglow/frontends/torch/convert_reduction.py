@@ -8,7 +8,7 @@ import numpy as np
 
 from alpenglow.autodiff import custom_gradient
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.counterparts import of_parts, wide
+from alpenglow.frontends.numbers import apply, of_parts, wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, product
@@ -16,7 +16,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops import arithmetic, comparison, reduction, select, transcendental
-from alpenglow.ops.complex import ComplexMul, ViewAsComplex, ViewAsReal, bare_parts
+from alpenglow.ops.complex import ComplexMul, bare_parts
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.movement import Concat, Slice, Transpose
 from alpenglow.ops.reduce_lp import ReduceLp
@@ -29,15 +29,8 @@ Axes = int | Sequence[int] | None
 def total(
     s: Site, x: Value, dim: Axes = None, keepdim: bool = False, dtype: str | None = None
 ) -> Made:
-    return summed(s, s.cast(x, s.result.dtype), axes_of(dim, x.type.rank), keepdim)
-
-
-def summed(s: Site, x: Value, axes: tuple[int, ...], keepdim: bool = False) -> Value:
-    """Return the sum along axes, of complex numbers part by part."""
-    op = reduction.ReduceSum(axes, keepdim)
-    if x.type.dtype in COMPLEX:
-        return s.g(ViewAsComplex(), s.g(op, s.g(ViewAsReal(), x)))
-    return s.g(op, x)
+    op = reduction.ReduceSum(axes_of(dim, x.type.rank), keepdim)
+    return apply(s.g, op, s.cast(x, s.result.dtype))
 
 
 @on("aten.nansum.default")
@@ -48,17 +41,15 @@ def total_of_numbers(
     undefined = s.g(comparison.IsNaN(), y) if y.type.numpy.kind not in "biu" else None
     if undefined is not None:
         y = s.g(select.Where(), undefined, reduction.filled(s.g, 0, y), y)
-    return summed(s, y, axes_of(dim, x.type.rank), keepdim)
+    return apply(s.g, reduction.ReduceSum(axes_of(dim, x.type.rank), keepdim), y)
 
 
 @on("aten.mean.dim", "aten.mean.default")
 def mean(
     s: Site, x: Value, dim: Axes = None, keepdim: bool = False, dtype: str | None = None
 ) -> Made:
-    y, op = s.cast(x, s.result.dtype), reduction.ReduceMean(axes_of(dim, x.type.rank), keepdim)
-    if y.type.dtype in COMPLEX:
-        return s.g(ViewAsComplex(), s.g(op, s.g(ViewAsReal(), y)))
-    return s.g(op, y)
+    op = reduction.ReduceMean(axes_of(dim, x.type.rank), keepdim)
+    return apply(s.g, op, s.cast(x, s.result.dtype))
 
 
 @on("aten.prod.default", "aten.prod.dim_int", "prims.prod.default")
@@ -223,7 +214,7 @@ def _variance(
     if x.type.dtype in COMPLEX:  # the variances of the parts together
         halves = [_variance(s, part, dim, correction, keepdim) for part in bare_parts(s.g, x)]
         (real, centre), (imaginary, other) = halves
-        return s.g(arithmetic.Add(), real, imaginary), of_parts(s, centre, other)
+        return s.g(arithmetic.Add(), real, imaginary), of_parts(s.g, centre, other)
     axes = axes_of(dim, x.type.rank)
     y = s.cast(x, wide(x.type.dtype))
     centre = s.g(reduction.ReduceMean(axes, True), y)

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, FLOATS
 from alpenglow.ops import arithmetic, comparison, logarithm, logic, scan, select, transcendental
-from alpenglow.ops.complex import ComplexMul, ViewAsComplex, ViewAsReal
+from alpenglow.ops.complex import ComplexMul
 from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Concat, Slice
 from alpenglow.ops.reduction import filled
@@ -20,19 +21,7 @@ from alpenglow.ops.reduction import filled
 State = tuple[Value, ...]
 
 
-def sums(s: Site, x: Value, axis: int) -> Value:
-    """Return the running sums of complex numbers, part by part."""
-    return s.g(ViewAsComplex(), s.g(scan.CumSum(axis), s.g(ViewAsReal(), x)))
-
-
-def products(s: Site, x: Value, axis: int) -> Value:
-    """Return the running products of complex numbers."""
-    return accumulated(s, (x,), axis, lambda a, b: (s.g(ComplexMul(), a[0], b[0]),))[0]
-
-
-def running(
-    name: str, op: type[scan.Scan], of_complex: Callable[[Site, Value, int], Value]
-) -> None:
+def running(name: str, op: type[scan.Scan]) -> None:
     """Register a running total; f32 is accumulated in f64 and rounded, as PyTorch does."""
 
     @on(f"aten.{name}.default")
@@ -40,14 +29,15 @@ def running(
         y = s.cast(x, s.result.dtype)
         if not x.type.rank:
             return y
-        if y.type.dtype in COMPLEX:
-            return of_complex(s, y, axis_of(dim, x.type.rank))
+        axis = axis_of(dim, x.type.rank)
+        if op is scan.CumProd and y.type.dtype in COMPLEX:
+            return accumulated(s, (y,), axis, lambda a, b: (s.g(ComplexMul(), a[0], b[0]),))[0]
         wide = s.cast(y, "f64") if y.type.dtype == "f32" else y
-        return s.cast(s.g(op(axis_of(dim, x.type.rank)), wide), y.type.dtype)
+        return s.cast(apply(s.g, op(axis), wide), y.type.dtype)
 
 
-running("cumsum", scan.CumSum, sums)
-running("cumprod", scan.CumProd, products)
+running("cumsum", scan.CumSum)
+running("cumprod", scan.CumProd)
 
 
 def extreme(name: str, op: Op) -> None:

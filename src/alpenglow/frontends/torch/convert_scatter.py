@@ -7,11 +7,12 @@ the last is kept, where PyTorch says that any may be.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.torch.convert_index import (
     MASKS,
     Places,
@@ -29,7 +30,7 @@ from alpenglow.ops.arithmetic import Add, Div, Maximum, Mod, Mul, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.gather import Gather, ScatterElements, ScatterNd
 from alpenglow.ops.in_range import InRange
-from alpenglow.ops.logic import BitAnd, BitOr
+from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Pad, Slice, stretch
 from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.scan import CumSum
@@ -52,7 +53,7 @@ def index_put(
     listed = by_axis(s, x, indices)
     if all(v is None for v in listed):
         y = stretch(s.g, s.cast(values, x.type.dtype), x.type.shape)
-        return combined(s, x, y) if accumulate else y
+        return apply(s.g, Add(), x, y) if accumulate else y
     return put(s, x, places_of(s, x, listed), values, "add" if accumulate else "none")
 
 
@@ -169,7 +170,7 @@ def put_by_mask(
     new = stretch(s.g, new, x.type.shape)
     everywhere = s.reshaped(mask, (*mask.type.shape, *[1] * after))
     kept = stretch(s.g, everywhere, x.type.shape)
-    return s.g(Where(), kept, combined(s, x, new) if accumulate else new, x)
+    return s.g(Where(), kept, apply(s.g, Add(), x, new) if accumulate else new, x)
 
 
 def spread_by_mask(s: Site, values: Value, mask: Value, axis: int) -> Value:
@@ -189,11 +190,6 @@ def spread_by_mask(s: Site, values: Value, mask: Value, axis: int) -> Value:
     return s.g(Gather(axis), s.g(Pad(before, after), values), s.reshaped(number, mask.type.shape))
 
 
-def combined(s: Site, x: Value, y: Value) -> Value:
-    """Return the sum of two tensors of one type; of truths, whether one of them holds."""
-    return s.g(BitOr() if x.type.dtype == "bool" else Add(), x, y)
-
-
 # ── by index ──
 
 
@@ -207,26 +203,14 @@ def put(s: Site, x: Value, places: Places, values: Value, reduction: str) -> Val
     data = permuted(s, x, front)
     if 0 in wanted:
         return x
-    y = with_truths(s, data, updates, reduction,
-                    lambda d, u, r: s.g(ScatterNd(r), d, places.tuples, u))  # fmt: skip
+    y = apply(s.g, ScatterNd(reduction), data, places.tuples, updates)
     return permuted(s, y, tuple(front.index(i) for i in range(rank)))
 
 
 def written(s: Site, x: Value, axis: int, index: Value, updates: Value, reduction: str) -> Value:
     """Return x with updates put or combined along an axis; their shape is that of the index."""
     at = within(s, s.cast(index, "i64"), x.type.shape[axis], axis, negative=False)
-    return with_truths(s, x, updates, reduction,
-                       lambda d, u, r: s.g(ScatterElements(axis, r), d, at, u))  # fmt: skip
-
-
-def with_truths(
-    s: Site, x: Value, updates: Value, reduction: str, put: Callable[[Value, Value, str], Value]
-) -> Value:
-    """Return what `put` makes of numbers; truths are combined as bytes."""
-    if reduction == "none" or x.type.dtype != "bool":
-        return put(x, updates, reduction)
-    either = {"add": "max", "mul": "min"}.get(reduction, reduction)
-    return s.cast(put(s.cast(x, "u8"), s.cast(updates, "u8"), either), "bool")
+    return apply(s.g, ScatterElements(axis, reduction), x, at, updates)
 
 
 def reduced(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.convert_scatter import neutral_of, written
-from alpenglow.frontends.torch.counterparts import wide
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.convert_index import common_shape, permuted
 from alpenglow.frontends.torch.convert_movement import sliced
-from alpenglow.frontends.torch.counterparts import wide
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.graph import Value

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.numbers import apply, as_complex, parts_of
 from alpenglow.frontends.operands import Importing, cut
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.table import Table
@@ -41,11 +42,10 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, DTYPES, INTS, PARTS, TensorType, holds
 from alpenglow.ops.arithmetic import Add, Div, Maximum, Minimum, Mod, Mul, Sub
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
+from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.generate import Range, Size
 from alpenglow.ops.logic import BitOr
 from alpenglow.ops.movement import Broadcast, Reshape, stretch
-from alpenglow.ops.reduction import filled
 from alpenglow.ops.select import Cast
 
 Made = Value | Sequence[Value | Dim | None]
@@ -208,13 +208,12 @@ class Site:
         if x.type.dtype in COMPLEX and dtype in COMPLEX:
             return self.g(ViewAsComplex(), self.g(Cast(PARTS[dtype]), self.g(ViewAsReal(), x)))
         if x.type.dtype in COMPLEX:
-            real, imaginary = bare_parts(self.g, x)
+            real, imaginary = parts_of(self.g, x)
             if dtype != "bool":
                 return self.cast(real, dtype)
             return self.g(BitOr(), self.cast(real, "bool"), self.cast(imaginary, "bool"))
         if dtype in COMPLEX:
-            real = self.g(Reshape((*x.type.shape, 1)), self.cast(x, PARTS[dtype]))
-            return joined(self.g, real, filled(self.g, 0, real))
+            return as_complex(self.g, self.cast(x, PARTS[dtype]))
         return self.g(Cast(dtype), x)
 
     def constant(self, number: Operand | Condition, dtype: str) -> Value:
@@ -344,7 +343,7 @@ class Site:
 
     def apply(self, op: Op, *xs: Operand, dtype: str = "") -> Value:
         """Apply an elementwise operator to operands in `dtype`, or the common element type."""
-        return self.g(op, *self.operands(*xs, dtype=dtype))
+        return apply(self.g, op, *self.operands(*xs, dtype=dtype))
 
     def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
         """Return x in another shape; x itself if it has that."""
