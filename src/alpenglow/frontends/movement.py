@@ -28,13 +28,37 @@ def tiled(g: Graph, what: str, x: Value, repeats: Sequence[Dim]) -> Value:
     return g(Reshape(tuple(d * n for d, n in zip(x.type.shape, repeats, strict=True))), copies)
 
 
+def part(g: Graph, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:
+    """Return `size` elements of an axis from `start` on, `step` apart; x itself if these are all.
+
+    The axis counts from the front.
+    """
+    if start == 0 and step == 1 and size == x.type.shape[axis]:
+        return x
+    return sliced(g, x, axis, start, size, step)
+
+
+def sliced(g: Graph, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:
+    """Return what `part` does as a Slice, also of all elements."""
+    assert 0 <= axis < x.type.rank, "the axis counts from the front"
+    starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
+    sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
+    steps = tuple(step if i == axis else 1 for i in range(x.type.rank))
+    return g(Slice(starts, sizes, steps), x)
+
+
+def corner(g: Graph, x: Value, shape: tuple[Dim, ...]) -> Value:
+    """Return the elements of x that come first on each axis; x itself if these are all."""
+    if x.type.shape == shape:
+        return x
+    return g(Slice((0,) * len(shape), shape, (1,) * len(shape)), x)
+
+
 def pieces(g: Graph, x: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
     """Return x cut along an axis into parts of these sizes."""
     start: Dim = 0
     cut = []
     for size in sizes:
-        starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
-        shape = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
-        cut.append(g(Slice(starts, shape, (1,) * x.type.rank), x))
+        cut.append(sliced(g, x, axis, start, size))
         start = start + size
     return cut

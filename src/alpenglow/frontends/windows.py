@@ -7,22 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from alpenglow.frontends.movement import part
 from alpenglow.frontends.presume import fixed
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.movement import Concat, Slice
+from alpenglow.ops.movement import Concat
 
 Combine = Callable[[Sequence[Value], Sequence[Value]], list[Value]]
 """From values of two elements each to those of one."""
-
-
-def part(g: Graph, x: Value, axis: int, start: int, size: int, step: int = 1) -> Value:
-    """Return elements of x along an axis."""
-    if start == 0 and step == 1 and size == x.type.shape[axis]:
-        return x
-    starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
-    sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
-    steps = tuple(step if i == axis else 1 for i in range(x.type.rank))
-    return g(Slice(starts, sizes, steps), x)
 
 
 def folded(g: Graph, xs: Sequence[Value], axis: int, combine: Combine) -> list[Value]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.movement import pieces
+from alpenglow.frontends.movement import part, pieces
 from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_or_usual
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_window import product
@@ -25,7 +25,7 @@ from alpenglow.ops.gather import Gather
 from alpenglow.ops.generate import Range, Size
 from alpenglow.ops.layer_norm import RMSNorm
 from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.movement import Concat, Reshape, Transpose, stretch
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.ops.rotary import RotaryEmbedding
 from alpenglow.ops.select import Where
@@ -44,14 +44,6 @@ def split(s: Site, x: Value, heads: int) -> Value:
     if heads < 1 or (known(size) and size % heads):
         raise ModelError(f"{s.op_type}: {x.type} does not divide into {heads} heads")
     return s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((batch, steps, heads, size // heads)), x))
-
-
-def part(s: Site, x: Value, axis: int, start: Dim, size: Dim) -> Value:
-    """Return `size` elements of x from `start` on, along one axis."""
-    rank = x.type.rank
-    starts = tuple(start if i == axis % rank else 0 for i in range(rank))
-    sizes = tuple(size if i == axis % rank else d for i, d in enumerate(x.type.shape))
-    return x if sizes == x.type.shape else s.g(Slice(starts, sizes, (1,) * rank), x)
 
 
 @on("Attention", domain=MICROSOFT)
@@ -141,7 +133,7 @@ def spans(s: Site, mask: Value, keys: Dim) -> Value:
     at = stretch(s.g, cast(s, s.g(Range(keys)), mask.type.dtype), box)
 
     def bound(start: Dim) -> Value:
-        return stretch(s.g, s.g(Reshape((batch, 1, 1, 1)), part(s, mask, 0, start, batch)), box)
+        return stretch(s.g, s.g(Reshape((batch, 1, 1, 1)), part(s.g, mask, 0, start, batch)), box)
 
     if count == batch and s.op_type != "MultiHeadAttention":
         mask = s.within(mask, 0, (1 << 31) - 1, "a number of keys")
@@ -159,9 +151,9 @@ def there(s: Site, mask: Value, rows: Dim, keys: Dim) -> Value:
     if rank not in (2, 3, 4):
         raise ModelError(f"{s.op_type}: the mask is {mask.type}, expected rank 1 to 4")
     # Its extents may be other symbols than those of the keys, or larger.
-    mask = part(s, mask, -1, 0, keys)
+    mask = part(s.g, mask, mask.type.rank - 1, 0, keys)
     if rank == 4:
-        mask = part(s, mask, 2, keys - rows, rows)
+        mask = part(s.g, mask, 2, keys - rows, rows)
     else:
         mask = s.g(Reshape((shape[0], 1, *([1] if rank == 2 else [shape[1]]), keys)), mask)
     return cast(s, mask, "bool")
@@ -364,7 +356,7 @@ def cached(s: Site, step: Cached) -> Cached:
             zero = s.g.constant(np.zeros((), cache.type.numpy))
             room = stretch(s.g, zero, (batch, groups, rows, size))
             cache = s.g(Concat(2), cache, room)
-            cache = cache if total == kept + rows else part(s, cache, 2, 0, total)
+            cache = cache if total == kept + rows else part(s.g, cache, 2, 0, total)
         both.append(s.g(UpdateCache(2), cache, new, first))
     return replace(step, k=both[0], v=both[1])
 
@@ -403,7 +395,7 @@ def drained(s: Site, op: Attention, full: Cached, sink: Value) -> Value:
     x = s.g(Where(), stretch(s.g, seen, x.type.shape), x, scalar(s.g, -np.inf, x))
     drain = s.g(Reshape((heads, 1, 1)), cast(s, sink, x.type.dtype))
     every = s.g(Concat(3), x, stretch(s.g, drain, (batch, heads, rows, 1)))
-    shares = part(s, s.g(Softmax(3), every), 3, 0, keys)
+    shares = part(s.g, s.g(Softmax(3), every), 3, 0, keys)
     y = mixed(s.g, s.g(Reshape((*q.type.shape[:-1], keys)), shares), v, full.q.type.dtype)
     return s.g(Reshape((batch, heads, rows, v.type.shape[-1])), y)
 

@@ -7,6 +7,7 @@ from copy import copy
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import corner
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_microsoft import channels_last
 from alpenglow.frontends.onnx.convert_quantize import (
@@ -28,7 +29,7 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.groups import RoundGroups
-from alpenglow.ops.movement import Broadcast, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch
 from alpenglow.ops.packing import UnpackBits
 from alpenglow.ops.quantize import Dequantize, DynamicQuantize
 from alpenglow.ops.reduction import ReduceMean, ReduceSum
@@ -117,7 +118,7 @@ def mat_mul_n_bits(s: Site) -> Made:
         zero = stretch(s.g, s.g.constant(np.uint8(1 << (bits - 1))), (rows, count))
     elif zero.type.dtype not in FLOATS:
         flat = s.g(Reshape((rows, count_of(zero.type.shape) // rows)), zero)
-        zero = part_of(s, spread(s, flat, bits), (rows, count))
+        zero = corner(s.g, spread(s, flat, bits), (rows, count))
     else:
         zero = s.g(Reshape((rows, count)), zero)
     if group is None:
@@ -127,11 +128,11 @@ def mat_mul_n_bits(s: Site) -> Made:
         weights = s.g(
             Reshape((rows, count * block)), dequantized(s, steps, scale, zero, x.type.dtype)
         )
-        weights = part_of(s, weights, (rows, columns))
+        weights = corner(s.g, weights, (rows, columns))
     else:
         group = s.within(group, 0, count - 1, "a group")
         scale, zero = (s.g(Gather(1), v, group) for v in (scale, zero))
-        steps = part_of(s, s.g(Reshape((rows, count * block)), steps), (rows, columns))
+        steps = corner(s.g, s.g(Reshape((rows, count * block)), steps), (rows, columns))
         weights = dequantized(s, steps, scale, zero, x.type.dtype)
     if in_bytes:
         x = s.g(RoundGroups(block), x)
@@ -158,20 +159,13 @@ def spread(s: Site, packed: Value, bits: int) -> Value:
     return packed if bits == 8 else s.g(UnpackBits(bits), packed)
 
 
-def part_of(s: Site, x: Value, sizes: tuple[Dim, ...]) -> Value:
-    """Return the first elements of x, `sizes` of them."""
-    if x.type.shape == sizes:
-        return x
-    return s.g(Slice((0,) * len(sizes), sizes, (1,) * len(sizes)), x)
-
-
 def repeated(s: Site, v: Value, axis: int, times_: int, extent: Dim) -> Value:
     """Return each element of v several times along an axis, up to an extent."""
     before, count, after = v.type.shape[:axis], v.type.shape[axis], v.type.shape[axis + 1 :]
     apart = s.g(Reshape((*before, count, 1, *after)), v)
     wide = s.g(Broadcast((*before, count, times_, *after)), apart)
     flat = s.g(Reshape((*before, count * times_, *after)), wide)
-    return part_of(s, flat, (*before, extent, *after))
+    return corner(s.g, flat, (*before, extent, *after))
 
 
 @on("GatherBlockQuantized", domain=MICROSOFT)
@@ -199,7 +193,7 @@ def gather_block_quantized(s: Site) -> Made:
         shift = stretch(s.g, s.g.constant(np.asarray(middle, scales.type.numpy)),
                         factor.type.shape)  # fmt: skip
     else:
-        shift = part_of(s, cast(s, chosen(zero), kind), factor.type.shape)
+        shift = corner(s.g, cast(s, chosen(zero), kind), factor.type.shape)
     if factor.type.shape[at] != ceil_div(extent, block):
         raise ModelError(f"GatherBlockQuantized: {scales.type} does not fit {packed.type}")
     spans = [repeated(s, v, at, block, extent) for v in (factor, shift)]

@@ -7,10 +7,11 @@ from copy import copy
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import corner
 from alpenglow.frontends.onnx.convert_counted import unique_values
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_microsoft_normalize import EPSILON, embedded
-from alpenglow.frontends.onnx.convert_microsoft_quantize import part_of, repeated
+from alpenglow.frontends.onnx.convert_microsoft_quantize import repeated
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.convert_window import product as multiplied
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times
@@ -43,7 +44,7 @@ def mat_mul_bnb4(s: Site) -> Made:
         raise UnsupportedError(f"MatMulBnb4: codes in {packed.type}, or a form that is not known")
     levels = NF4 if s.needed("quant_type") else (*FP4, *(-v for v in FP4))
     count = rows * columns
-    codes = part_of(s, halves(s, packed), (count,))
+    codes = corner(s.g, halves(s, packed), (count,))
     level = s.g(Gather(0), s.g.constant(np.array(levels, x.type.numpy)), cast(s, codes, "i32"))
     scale = s.g(Reshape((1, -(-count // block))), largest)
     scale = s.g(Reshape((count,)), repeated(s, scale, 1, block, count))

@@ -13,7 +13,12 @@ import numpy as np
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_microsoft_quantize import scaled
 from alpenglow.frontends.onnx.convert_quantize import product
-from alpenglow.frontends.onnx.convert_recurrent import Direction, lstm_attributes, lstm_layer, part
+from alpenglow.frontends.onnx.convert_recurrent import (
+    Direction,
+    lstm_attributes,
+    lstm_layer,
+    of_direction,
+)
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Mul, Sub
@@ -36,12 +41,12 @@ def dynamic_quantize_lstm(s: Site) -> Made:
 
     def multiply(rows: Value, w: Value, direction: int) -> Value:
         x = s.g(Reshape(rows.type.shape), quantized)
-        w_scale, w_zero = (part(s, s.input(i), direction) for i in (8, 9))
+        w_scale, w_zero = (of_direction(s, s.input(i), direction) for i in (8, 9))
         return scaled(s, product(s, x, w, x_zero, w_zero), x_scale, w_scale, None)
 
     def apply(p: Direction, lengths: Value | None) -> tuple[Value, ...]:
-        r, columns, zeros = weights(s, p.r, part(s, s.input(11), p.direction))
-        scale = stretch(s.g, part(s, s.input(10), p.direction), columns.type.shape)
+        r, columns, zeros = weights(s, p.r, of_direction(s, s.input(11), p.direction))
+        scale = stretch(s.g, of_direction(s, s.input(10), p.direction), columns.type.shape)
         op = LstmInteger(*lstm_attributes(s, p))
         operands = [p.xw, r, columns, scale, *p.states, p.extra, lengths, zeros]
         return s.g.add(op, operands).results

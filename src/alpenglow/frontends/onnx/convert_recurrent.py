@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import part
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.movement import Concat, Reshape, Transpose, stretch
 from alpenglow.ops.recurrent import FORMULAS, Activation, Gru, Lstm, Rnn
 
 DEFAULTS = {
@@ -98,7 +99,7 @@ def rnn(s: Site) -> Made:
 def lstm_extra(s: Site, direction: int, units: int) -> Value | None:
     """Return the peepholes of one direction, a row each for input, output and forget gate."""
     p = s.optional(7)
-    return None if p is None else s.g(Reshape((3, units)), part(s, p, direction))
+    return None if p is None else s.g(Reshape((3, units)), of_direction(s, p, direction))
 
 
 def gru_extra(s: Site, direction: int, units: int) -> Value | None:
@@ -109,7 +110,7 @@ def gru_extra(s: Site, direction: int, units: int) -> Value | None:
     if b is None:
         zeros = np.zeros(units, s.input(0).type.numpy)
         return s.g.constant(zeros)
-    return cut(s, part(s, b, direction), 0, 5 * units, units)
+    return part(s.g, of_direction(s, b, direction), 0, 5 * units, units)
 
 
 def layer(
@@ -143,7 +144,8 @@ def layer(
     for d, reverse in enumerate(directions[name]):
         start = tuple(initial(s, i, d, x.type.shape[1], units, batch_first) for i in states)
         p = Direction(d, reverse, chosen[d], projected(s, x, d, gates, units, multiply),
-                 s.g(Transpose((1, 0)), part(s, r, d)), start, extra(s, d, units))  # fmt: skip
+                      s.g(Transpose((1, 0)), of_direction(s, r, d)), start,
+                      extra(s, d, units))  # fmt: skip
         results.append(apply(p, lengths))
     return joined(s, results, batch_first)
 
@@ -165,13 +167,14 @@ def projected(
 ) -> Value:
     """Return x[T, B, I] times the transposed weights of a direction, plus the biases."""
     steps, batch, features = x.type.shape
-    w = s.g(Transpose((1, 0)), part(s, s.input(1), direction))
+    w = s.g(Transpose((1, 0)), of_direction(s, s.input(1), direction))
     rows = s.g(Reshape((steps * batch, features)), x)
     flat = multiply(rows, w, direction)
     b = s.optional(3)
     if b is not None:
-        both = part(s, b, direction)
-        bias = s.g(Add(), cut(s, both, 0, 0, gates * units), recurrent_bias(s, both, gates, units))
+        both = of_direction(s, b, direction)
+        of_input = part(s.g, both, 0, 0, gates * units)
+        bias = s.g(Add(), of_input, recurrent_bias(s, both, gates, units))
         flat = s.g(Add(), flat, stretch(s.g, bias, flat.type.shape))
     return s.g(Reshape((steps, batch, gates * units)), flat)
 
@@ -179,9 +182,9 @@ def projected(
 def recurrent_bias(s: Site, both: Value, gates: int, units: int) -> Value:
     """Return the second half of the biases, without what a GRU adds before its reset."""
     if s.op_type != "GRU" or not s.attribute("linear_before_reset", 0):
-        return cut(s, both, 0, gates * units, gates * units)
+        return part(s.g, both, 0, gates * units, gates * units)
     zeros = s.g.constant(np.zeros(units, both.type.numpy))
-    return s.g(Concat(0), cut(s, both, 0, 3 * units, 2 * units), zeros)
+    return s.g(Concat(0), part(s.g, both, 0, 3 * units, 2 * units), zeros)
 
 
 def initial(s: Site, i: int, direction: int, batch: Dim, units: int, batch_first: bool) -> Value:
@@ -192,7 +195,7 @@ def initial(s: Site, i: int, direction: int, batch: Dim, units: int, batch_first
         return stretch(s.g, zero, (batch, units))
     if batch_first:
         states = s.g(Transpose((1, 0, 2)), states)
-    return part(s, states, direction)
+    return of_direction(s, states, direction)
 
 
 def joined(s: Site, results: list[tuple[Value, ...]], batch_first: bool) -> list[Value]:
@@ -232,14 +235,6 @@ def activations(
     return [tuple(flat[d * n : (d + 1) * n]) for d in range(directions)]
 
 
-def part(s: Site, v: Value, direction: int) -> Value:
+def of_direction(s: Site, v: Value, direction: int) -> Value:
     """Return one direction of a tensor whose first axis is the directions."""
-    whole = cut(s, v, 0, direction, 1)
-    return s.g(Reshape(v.type.shape[1:]), whole)
-
-
-def cut(s: Site, v: Value, axis: int, start: int, size: int) -> Value:
-    """Return `size` elements of v from `start` on, along one axis."""
-    starts = tuple(start if i == axis else 0 for i in range(v.type.rank))
-    sizes = tuple(size if i == axis else d for i, d in enumerate(v.type.shape))
-    return v if sizes == v.type.shape else s.g(Slice(starts, sizes, (1,) * v.type.rank), v)
+    return s.g(Reshape(v.type.shape[1:]), part(s.g, v, 0, direction, 1))

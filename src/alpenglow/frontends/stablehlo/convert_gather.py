@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.module import GatherDims
 from alpenglow.frontends.stablehlo.places import (
@@ -23,7 +24,7 @@ from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.gather import Gather, GatherNd
-from alpenglow.ops.movement import Concat, Slice, Transpose, stretch
+from alpenglow.ops.movement import Concat, Transpose, stretch
 
 
 @on("stablehlo.gather")
@@ -193,9 +194,7 @@ def _start(s: Site, i: int, most: Dim) -> Value | int:
 def along(s: Site, x: Value, axis: int, start: Value | int, size: int) -> Value:
     """Return `size` elements along an axis from one that may be data."""
     if isinstance(start, int):
-        starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
-        sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
-        return s.g(Slice(starts, sizes, (1,) * x.type.rank), x)
+        return sliced(s.g, x, axis, start, size)
     first = stretch(s.g, start, (size,))
     where = first if size == 1 else s.g(Add(), first, counted(s, size, 0, (size,)))
     return s.g(Gather(axis), x, where)
@@ -244,7 +243,5 @@ def _between(s: Site, x: Value, update: Value, axis: int, start: int) -> Value:
         parts.insert(0, along(s, x, axis, 0, start))
     rest = x.type.shape[axis] - end
     if not known(rest) or rest:
-        starts = tuple(end if i == axis else 0 for i in range(x.type.rank))
-        sizes = tuple(rest if i == axis else d for i, d in enumerate(x.type.shape))
-        parts.append(s.g(Slice(starts, sizes, (1,) * x.type.rank), x))
+        parts.append(sliced(s.g, x, axis, end, rest))
     return parts[0] if len(parts) == 1 else s.g(Concat(axis), *parts)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from alpenglow.frontends.movement import part
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.table import Made, Site, on
-from alpenglow.frontends.windows import part
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import INTS, width

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.slices import FAR, limits
 from alpenglow.frontends.tflite.convert_movement import reversed_along
@@ -172,9 +173,7 @@ def mirrored(s: Site, x: Value, axis: int, more: tuple[int, int], left_out: int)
         raise ModelError(f"{s.kind}: axis {axis} of {x.type} is shorter than {more}")
     ends = []
     for n, start in zip(more, (left_out, extent - left_out - more[1]), strict=True):
-        starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
-        sizes = tuple(n if i == axis else d for i, d in enumerate(x.type.shape))
-        cut = s.g(Slice(starts, sizes, (1,) * x.type.rank), x) if n else None
+        cut = sliced(s.g, x, axis, start, n) if n else None
         ends.append(None if cut is None else reversed_along(s, cut, (axis,)))
     joined = [v for v in (ends[0], x, ends[1]) if v is not None]
     return s.g(Concat(axis), *joined) if len(joined) > 1 else x

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.torch.convert_index import permuted
-from alpenglow.frontends.torch.convert_movement import begun, sliced
+from alpenglow.frontends.torch.convert_movement import begun
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
@@ -38,8 +39,8 @@ def turned(s: Site, x: Value, axis: int, shift: Dim) -> Value:
     count = shift % extent
     if not is_open(count) and count == 0:
         return x
-    head = sliced(s, x, axis, extent - count, count)
-    return s.g(Concat(axis), head, sliced(s, x, axis, 0, extent - count))
+    head = sliced(s.g, x, axis, extent - count, count)
+    return s.g(Concat(axis), head, sliced(s.g, x, axis, 0, extent - count))
 
 
 @on("aten.tril.default")
@@ -65,7 +66,7 @@ def diagonal(s: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     size = s.result.shape[-1]
     if not is_open(size) and size == 0:
         start = 0
-    return sliced(s, flat, len(outer), start, size, int(columns) + 1)
+    return sliced(s.g, flat, len(outer), start, size, int(columns) + 1)
 
 
 @on("aten.diagonal_scatter.default")
@@ -117,7 +118,7 @@ def slice_scatter(
                 permuted(s, src, perm))  # fmt: skip
         return permuted(s, y, back)
     after = extent - first - count
-    parts = [sliced(s, x, axis, 0, first), src, sliced(s, x, axis, first + count, after)]
+    parts = [sliced(s.g, x, axis, 0, first), src, sliced(s.g, x, axis, first + count, after)]
     kept = [v for v in parts if v.type.shape[axis] != 0]
     return kept[0] if len(kept) == 1 else s.g(Concat(axis), *kept)
 
@@ -129,8 +130,8 @@ def select_scatter(s: Site, x: Value, src: Value, dim: int, index: Dim) -> Made:
     first = extent + index if known(index) and index < 0 else index
     shape = (*x.type.shape[:axis], 1, *x.type.shape[axis + 1 :])
     after = extent - first - 1
-    parts = [sliced(s, x, axis, 0, first), s.reshaped(src, shape),
-             sliced(s, x, axis, first + 1, after)]  # fmt: skip
+    parts = [sliced(s.g, x, axis, 0, first), s.reshaped(src, shape),
+             sliced(s.g, x, axis, first + 1, after)]  # fmt: skip
     kept = [v for v in parts if v.type.shape[axis] != 0]
     return kept[0] if len(kept) == 1 else s.g(Concat(axis), *kept)
 
@@ -169,7 +170,7 @@ def resize(s: Site, x: Value, size: Sequence[Dim]) -> Made:
         raise UnsupportedError("a tensor of an open extent is resized")
     flat = s.reshaped(x, (count,))
     if wanted <= count:
-        return s.reshaped(sliced(s, flat, 0, 0, wanted), s.result.shape)
+        return s.reshaped(sliced(s.g, flat, 0, 0, wanted), s.result.shape)
     more = s.filled(0, x.type.with_shape((wanted - count,)))
     return s.reshaped(s.g(Concat(0), flat, more), s.result.shape)
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.convert_movement import (
     constant_pad,
     repeat,
-    sliced,
     split_with_sizes,
     transpose,
 )
@@ -78,7 +78,7 @@ def narrow(s: Site, x: Value, dim: int, start: Dim, length: Dim) -> Made:
     if is_open(start):
         raise UnsupportedError(f"a part of an axis from {start} on")
     first = x.type.shape[axis] + start if start < 0 else start
-    return sliced(s, x, axis, first, length)
+    return sliced(s.g, x, axis, first, length)
 
 
 @on("aten.chunk.default")
@@ -104,7 +104,7 @@ def tensor_split_at(s: Site, x: Value, indices: Sequence[Dim], dim: int = 0) -> 
             raise UnsupportedError(f"an axis is split at {i}")
         ends.append(int(min(max(extent + i if i < 0 else i, 0), extent)))
     pairs = pairwise([0, *ends, extent])
-    return [sliced(s, x, axis, min(a, b), max(b - a, 0)) for a, b in pairs]
+    return [sliced(s.g, x, axis, min(a, b), max(b - a, 0)) for a, b in pairs]
 
 
 def _known(x: Value, dim: int) -> int:
@@ -214,7 +214,7 @@ def diff(
         if isinstance(last, int) and last < 1:
             return s.filled(0, s.result)
         op = BitXor() if y.type.dtype == "bool" else Sub()
-        y = s.g(op, sliced(s, y, axis, 1, last), sliced(s, y, axis, 0, last))
+        y = s.g(op, sliced(s.g, y, axis, 1, last), sliced(s.g, y, axis, 0, last))
     return y
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.convert_movement import sliced
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ops.comparison import Less
@@ -32,8 +32,8 @@ def grouped(s: Site, input: Value, weight: Value, offs: Value) -> Made:
     at = stretch(s.g, s.reshaped(s.g(Range(rows)), (rows, 1)), s.result.shape)
     y = s.filled(0, s.result)
     for i in reversed(range(groups)):  # a row is of the first group that ends behind it
-        weights = s.reshaped(sliced(s, weight, 0, i, 1), (inner, columns))
-        end = s.cast(s.reshaped(sliced(s, offs, 0, i, 1), ()), "i64")
+        weights = s.reshaped(sliced(s.g, weight, 0, i, 1), (inner, columns))
+        end = s.cast(s.reshaped(sliced(s.g, offs, 0, i, 1), ()), "i64")
         is_before = s.g(Less(), at, stretch(s.g, end, s.result.shape))
         y = s.g(Where(), is_before, s.g(MatMul(), input, weights), y)
     return y

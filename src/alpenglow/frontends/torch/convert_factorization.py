@@ -6,7 +6,7 @@ import numpy as np
 
 from alpenglow.autodiff import custom_gradient
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.torch.convert_movement import sliced
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.torch.convert_solving import adjoined
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import known
@@ -52,7 +52,7 @@ def ormqr(
     s: Site, x: Value, input2: Value, input3: Value, left: bool = True, transpose: bool = False
 ) -> Made:
     scales = input2.type.shape[-1]  # of columns behind as many, LAPACK reads nothing
-    q = s.g(Reflected(True), sliced(s, x, x.type.rank - 1, 0, scales), input2)
+    q = s.g(Reflected(True), sliced(s.g, x, x.type.rank - 1, 0, scales), input2)
     q = adjoined(s, q) if transpose else q
     return times(s, q, input3) if left else times(s, input3, q)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.torch.convert_counted import places
-from alpenglow.frontends.torch.convert_movement import sliced
 from alpenglow.frontends.torch.promote import shared
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, product
@@ -175,7 +175,7 @@ def repeat_interleave(s: Site, repeats: Value, output_size: Dim | None = None) -
 def totalled(s: Site, ends: Value, count: int, size: Dim) -> Value:
     """Return totals so far, the last of which must be `size`: otherwise the call ends."""
     what = f"{s.call.target} '{s.call.name}': output_size less the sum of the repetitions"
-    last = sliced(s, ends, 0, count - 1, 1)
+    last = sliced(s.g, ends, 0, count - 1, 1)
     difference = s.g(Sub(), s.spread(s.constant(size, "i64"), (1,)), last)
     none = s.g(InRange(0, 0, what), difference)
     return s.g(Add(), ends, s.spread(none, (count,)))
@@ -210,7 +210,7 @@ def by_axis(
         elif v.array is None:
             chosen = places(s, v if v.type.rank else s.reshaped(v, (1,)))
             shape = (chosen.type.shape[1],)
-            listed += [s.reshaped(sliced(s, chosen, 0, i, 1), shape) for i in range(v.type.rank)]
+            listed += [s.reshaped(sliced(s.g, chosen, 0, i, 1), shape) for i in range(v.type.rank)]
         else:
             listed += [s.g.constant(a.astype(np.int64)) for a in np.nonzero(v.array)]
     if len(listed) > x.type.rank:

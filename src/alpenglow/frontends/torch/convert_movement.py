@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import pieces, sliced
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.torch.symbols import is_untold
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
@@ -70,7 +71,7 @@ def slice_(
         size = cut(extent, first, end, step)
     if step == 1 and size == extent:  # as long as the axis, it is all of it
         return x
-    return sliced(s, x, axis, first, size, step)
+    return sliced(s.g, x, axis, first, size, step)
 
 
 def begun(extent: Dim, start: Dim | None) -> Dim:
@@ -91,30 +92,16 @@ def cut(extent: Dim, first: Dim, end: Dim | None, step: int) -> Dim:
     return (max(last - first, 0) + step - 1) // step
 
 
-def sliced(s: Site, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:
-    """Return `size` elements of an axis from `start` on, `step` apart."""
-    starts: list[Dim] = [0] * x.type.rank
-    sizes, steps = list(x.type.shape), [1] * x.type.rank
-    starts[axis], sizes[axis], steps[axis] = start, size, step
-    return s.g(Slice(tuple(starts), tuple(sizes), tuple(steps)), x)
-
-
 @on("aten.select.int", "aten.select_copy.int")
 def select(s: Site, x: Value, dim: int, index: Dim) -> Made:
     axis = axis_of(dim, x.type.rank)
     start = x.type.shape[axis] + index if known(index) and index < 0 else index
-    return s.reshaped(sliced(s, x, axis, start, 1), s.result.shape)
+    return s.reshaped(sliced(s.g, x, axis, start, 1), s.result.shape)
 
 
 @on("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", "aten.split.sizes")
 def split_with_sizes(s: Site, x: Value, split_sizes: Sequence[Dim], dim: int = 0) -> Made:
-    axis = axis_of(dim, x.type.rank)
-    start: Dim = 0
-    parts = []
-    for size in split_sizes:
-        parts.append(sliced(s, x, axis, start, size))
-        start = start + size
-    return parts
+    return pieces(s.g, x, axis_of(dim, x.type.rank), split_sizes)
 
 
 @on("aten.split.Tensor", "aten.split_copy.Tensor")
@@ -131,7 +118,7 @@ def split(s: Site, x: Value, split_size: int, dim: int = 0) -> Made:
 def unbind(s: Site, x: Value, dim: int = 0) -> Made:
     axis = axis_of(dim, x.type.rank)
     shape = x.type.shape[:axis] + x.type.shape[axis + 1 :]
-    return [s.reshaped(sliced(s, x, axis, i, 1), shape) for i in range(s.results)]
+    return [s.reshaped(sliced(s.g, x, axis, i, 1), shape) for i in range(s.results)]
 
 
 @on("aten.cat.default")

@@ -6,7 +6,7 @@ does not say in which order topk and kthvalue leave equal elements.
 
 from __future__ import annotations
 
-from alpenglow.frontends.torch.convert_movement import sliced
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
@@ -33,7 +33,7 @@ def kth_value(s: Site, x: Value, k: Dim, dim: int = -1, keepdim: bool = False) -
     both = ordered(s, x, dim, k, False)
     if not x.type.rank:
         return both
-    return [s.reshaped(sliced(s, v, axis, k - 1, 1), s.stated(0).shape) for v in both]
+    return [s.reshaped(sliced(s.g, v, axis, k - 1, 1), s.stated(0).shape) for v in both]
 
 
 def ordered(s: Site, x: Value, dim: int, k: Dim | None, largest: bool) -> list[Value]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.convert_movement import amounts, sliced
+from alpenglow.frontends.movement import sliced
+from alpenglow.frontends.torch.convert_movement import amounts
 from alpenglow.frontends.torch.table import Made, Site, each, on
 from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
@@ -22,7 +23,7 @@ def extended_by(s: Site, x: Value, padding: Sequence[Dim], mode: str) -> Value:
     y = s.g(Pad(tuple(more[0]), tuple(more[1]), mode), x)
     for axis, (low, extent) in enumerate(zip(before, s.result.shape, strict=True)):
         if y.type.shape[axis] != extent:
-            y = sliced(s, y, axis, max(-int(low), 0), extent)
+            y = sliced(s.g, y, axis, max(-int(low), 0), extent)
     return y
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from alpenglow.autodiff import custom_gradient
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import apply, of_parts, wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
@@ -18,7 +19,7 @@ from alpenglow.ir.types import COMPLEX
 from alpenglow.ops import arithmetic, comparison, reduction, select, transcendental
 from alpenglow.ops.complex import ComplexMul, bare_parts
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Concat, Slice, Transpose
+from alpenglow.ops.movement import Concat, Transpose
 from alpenglow.ops.reduce_lp import ReduceLp
 from alpenglow.ops.softmax import LogSoftmax, Softmax
 
@@ -86,8 +87,7 @@ def _complex_product(s: Site, x: Value, axes: tuple[int, ...], keepdim: bool) ->
 
 def last_axis(s: Site, x: Value, start: Dim, size: Dim) -> Value:
     """Return `size` elements of the last axis."""
-    starts = (*(0,) * (x.type.rank - 1), start)
-    return s.g(Slice(starts, (*x.type.shape[:-1], size), (1,) * x.type.rank), x)
+    return sliced(s.g, x, x.type.rank - 1, start, size)
 
 
 @on("aten.logsumexp.default")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import corner
 from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.torch.convert_index import (
     MASKS,
@@ -31,7 +32,7 @@ from alpenglow.ops.comparison import Less
 from alpenglow.ops.gather import Gather, ScatterElements, ScatterNd
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Pad, Slice, stretch
+from alpenglow.ops.movement import Pad, stretch
 from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.scan import CumSum
 from alpenglow.ops.select import Where
@@ -88,7 +89,7 @@ def scatter(
         return x
     data, at, axis = with_axis(s, x), with_axis(s, index), axis_of(dim, x.type.rank)
     if isinstance(src, Value):
-        updates = corner(s, with_axis(s, s.cast(src, x.type.dtype)), at.type.shape)
+        updates = corner(s.g, with_axis(s, s.cast(src, x.type.dtype)), at.type.shape)
     else:
         updates = s.filled(element(src, x.type.dtype), data.type.with_shape(at.type.shape))
     how = "none" if reduce is None else named(reduce)
@@ -107,7 +108,7 @@ def scatter_reduce(
     if 0 in index.type.shape:
         return x
     data, at, axis = with_axis(s, x), with_axis(s, index), axis_of(dim, x.type.rank)
-    updates = corner(s, with_axis(s, src), at.type.shape)
+    updates = corner(s.g, with_axis(s, src), at.type.shape)
     return s.reshaped(reduced(s, data, axis, at, updates, reduce, include_self), x.type.shape)
 
 
@@ -149,7 +150,7 @@ def nonzero_static(s: Site, x: Value, size: Dim, fill_value: int = -1) -> Made:
     rows = s.filled(fill_value, s.result.with_shape((size + 1, rank)))
     at = s.reshaped(place, (count, 1))
     y = s.g(ScatterNd(), rows, at, s.g.constant(coordinates.astype(np.int64)))
-    return corner(s, y, (size, rank))
+    return corner(s.g, y, (size, rank))
 
 
 # ── by a mask whose data are not known ──
@@ -253,10 +254,3 @@ def named(reduce: str) -> str:
     if reduce not in REDUCTIONS:
         raise ModelError(f"reduce is '{reduce}', expected one of {', '.join(REDUCTIONS)}")
     return REDUCTIONS[reduce]
-
-
-def corner(s: Site, x: Value, shape: tuple[Dim, ...]) -> Value:
-    """Return the elements of x that come first on each axis; x itself if these are all."""
-    if x.type.shape == shape:
-        return x
-    return s.g(Slice((0,) * len(shape), shape, (1,) * len(shape)), x)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.convert_index import common_shape, permuted
-from alpenglow.frontends.torch.convert_movement import sliced
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.graph import Value
@@ -228,10 +228,10 @@ def triangles(s: Site, factors: Value) -> tuple[Value, Value]:
     *outer, m, n = factors.type.shape
     k = smaller(m, n)
     rank = len(outer)
-    below = s.g(Trilu(-1, False), sliced(s, factors, rank + 1, 0, k))
+    below = s.g(Trilu(-1, False), sliced(s.g, factors, rank + 1, 0, k))
     diagonal = stretch(s.g, s.cast(s.g(Eye(m, k)), "bool"), below.type.shape)
     lower = s.g(Where(), diagonal, s.filled(1, below.type), below)
-    return lower, s.g(Trilu(0, True), sliced(s, factors, rank, 0, k))
+    return lower, s.g(Trilu(0, True), sliced(s.g, factors, rank, 0, k))
 
 
 @on("aten.linalg_solve_triangular.default")
