@@ -229,6 +229,43 @@ def test_short_branches_are_a_graph(name: str) -> None:
     assert isinstance(ag.load(exported(CASES[name])), ag.Graph)
 
 
+class Rooted(nn.Module):
+    """A branch by a square root, whose slope is infinite at 0 and NaN below, or a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = nn.Parameter(torch.zeros(8))
+        self.factor = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        root, factor = self.root, self.factor
+        return torch.cond(c, lambda x: (x * root).sqrt(), lambda x: x * factor, (x,))
+
+
+@pytest.mark.parametrize("shapes", [None, ({0: Dim.AUTO}, {})])
+def test_gradients_are_those_of_the_branch_that_is_taken(shapes: Any) -> None:
+    module, x = Rooted(), rows(3)
+    x[0] = 0
+    program = torch.export.export(module, (x, number(True)), dynamic_shapes=shapes)
+    graph = ag.trainable(ag.load(program))
+    (y,) = graph.callers_outputs().values()
+    ours = {"x": graph.inputs["x"], **{n: v.value for n, v in graph.variables.items()}}
+    for name, slope in zip(ours, ag.gradients(graph, y, list(ours.values())), strict=True):
+        graph.output(f"d{name}", slope)
+    exe = ag.compile(graph)
+    for c in (False, True):
+        leaf = x.clone().requires_grad_()
+        theirs = {"x": leaf, **dict(module.named_parameters())}
+        y = (leaf * module.root).sqrt() if c else leaf * module.factor
+        slopes = torch.autograd.grad(y.sum(), list(theirs.values()), allow_unused=True)
+        outs = exe.run({"x": x.numpy(), "c": np.array(c)})
+
+        assert ours.keys() == theirs.keys()
+        for (name, v), slope in zip(theirs.items(), slopes, strict=True):
+            want = torch.zeros_like(v) if slope is None else slope
+            np.testing.assert_allclose(outs[f"d{name}"], want.numpy(), 1e-6)
+
+
 def test_branches_make_several_results() -> None:
     def several(x: torch.Tensor, c: torch.Tensor) -> Any:
         return torch.cond(

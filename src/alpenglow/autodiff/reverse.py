@@ -10,7 +10,8 @@ The new nodes are ordinary ones, so gradients of gradients need nothing more.  T
 what they need of the forward nodes; `cse` finds what is there twice.
 
 What was not chosen gets a gradient of 0, which is lost where a derivative is infinite: as in other
-systems, the gradient of where(x > 0, sqrt(x), 0) at 0 is NaN.
+systems, the gradient of where(x > 0, sqrt(x), 0) at 0 is NaN.  Only a branch that is not taken is
+left out as a whole (`branches`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from alpenglow.autodiff.beside import RULES
+from alpenglow.autodiff.branches import guarded, guards_left
 from alpenglow.autodiff.formula import pull_back
 from alpenglow.base.errors import OptionError, TypeRuleError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
@@ -98,6 +100,7 @@ def _sweep(
     for node in nodes:
         if any(v in moving for v in node.inputs):
             moving |= {v for v in node.results if v.type.dtype in SMOOTH and v not in leaves}
+    left = guards_left(nodes, [y for y, _ in seeds], xs, moving)
     grads: dict[Value, Value] = {}
     for y, dy in seeds:
         if dy is not None and y in moving:
@@ -112,6 +115,7 @@ def _sweep(
                 if isinstance(dv, UnsupportedError):
                     raise dv
                 assert dv.type == v.type, f"the gradient of {v} by {node.op} is {dv}"
+                dv = guarded(g, dv, left.get((node, v), ()))
                 grads[v] = plus(g, grads[v], dv) if v in grads else dv
     return [None if x is None else grads.get(x) for x in xs]
 

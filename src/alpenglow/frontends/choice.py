@@ -45,7 +45,8 @@ def is_cheap(nodes: Sequence[Node]) -> bool:
 def choices(s: Operands, count: int) -> list[Value]:
     """Return the results that operand 0 chooses of the others: `count` of each branch.
 
-    Raises UnsupportedError if branches make values of different types.
+    A truth value chooses the first of two if it is true, a number the branch of that number, the
+    last if there is none.  Raises UnsupportedError if branches make values of different types.
     """
     index, *values = s.required()
     columns = [values[i::count] for i in range(count)]
@@ -53,18 +54,26 @@ def choices(s: Operands, count: int) -> list[Value]:
         if len(types) > 1:
             found = " and ".join(map(str, types))
             raise UnsupportedError(f"branches make values of different types: {found}")
-    return [chosen(s, index, column) for column in columns]
+    taken = _conditions(s, index, len(values) // count - 1) if count else []
+    return [_chosen(s, taken, column) for column in columns]
 
 
-def chosen(s: Operands, index: Value, branches: Sequence[Value]) -> Value:
-    """Return one of several values: of two by a truth value, the first if it is true; of others by
-    number, the last if there is none of that number."""
+def _conditions(s: Operands, index: Value, count: int) -> list[Value]:
+    """Return for each of the first `count` branches whether an index chooses it.
+
+    All results share them, by which gradients know that they are results of the same branches.
+    """
     if index.type.rank:
         index = s.g(Reshape(()), index)
+    if index.type.dtype == "bool":
+        return [index]
+    numbers = [s.g.constant(np.asarray(i, DTYPES[index.type.dtype])) for i in range(count)]
+    return [s.g(Equal(), index, number) for number in numbers]
+
+
+def _chosen(s: Operands, taken: Sequence[Value], branches: Sequence[Value]) -> Value:
+    """Return the value of the branch that is taken: the last if no condition holds."""
     *others, result = branches
-    for i, branch in reversed(list(enumerate(others))):
-        here = index
-        if index.type.dtype != "bool":
-            here = s.g(Equal(), index, s.g.constant(np.asarray(i, DTYPES[index.type.dtype])))
-        result = s.g(Where(), *s.broadcast(here, branch, result))
+    for here, branch in reversed(list(zip(taken, others, strict=True))):
+        result = s.g(Where(lazy=True), *s.broadcast(here, branch, result))
     return result

@@ -28,7 +28,14 @@ from alpenglow.kernel.narrow import ROUNDINGS, largest, power_of_two
 
 
 class Where(Elementwise):
-    """x where the condition holds, else y; all three of one shape.  ONNX Where."""
+    """x where the condition holds, else y; all three of one shape.  ONNX Where.
+
+    A `lazy` one chooses between the results of branches, of which a program runs one: what is
+    computed for the operand that is not chosen counts as not computed by gradients.  Its condition
+    is the same for all elements.
+    """
+
+    lazy: bool = False
 
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
@@ -48,6 +55,7 @@ class Where(Elementwise):
             yield cls(), f"bool[{shape}]", f"f32[{shape}]", f"f32[{shape}]"
         for dtype in sorted(EVERY - {"f32"}):
             yield cls(), "bool[3,7]", f"{dtype}[3,7]", f"{dtype}[3,7]"
+        yield cls(lazy=True), np.ones((3, 7), np.bool_), "f32[3,7]", "f32[3,7]"
 
 
 class Cast(Elementwise):

@@ -202,6 +202,13 @@ def where_known(g: Graph, node: Node) -> Rewritten:
     return None if known is None else x if known else y
 
 
+@rules.on(Where)
+def where_differentiated(g: Graph, node: Node) -> Rewritten:
+    """where(c, x, y, lazy) => where(c, x, y)   since gradients are written out by now"""
+    op = node.op
+    return g(Where(), *node.inputs) if isinstance(op, Where) and op.lazy else None
+
+
 def _settled(condition: Value) -> bool | None:
     """Return what a condition that is computed from constants always is; None if it varies."""
     if unstretched(condition).type.size > SETTLED or not is_constant(condition):

@@ -115,6 +115,32 @@ def test_a_branch_that_is_not_taken_ends_no_call(target: str) -> None:
         exe(np.array(True), v, beyond)
 
 
+def test_gradients_are_those_of_the_branch_that_is_taken() -> None:
+    """Each branch multiplies by a weight of its own; the first takes the square root of that."""
+    w = Writer()
+    tensors = [x(), w.constant("w", np.zeros(3, np.float32)), x("product")]
+    choose = w.op("IF", [0, 1], [2], "IfOptions", then_subgraph_index=1, else_subgraph_index=2)
+    w.add([tensor("c", "bool", ()), x(), x("y")], [0, 1], [2], [choose])
+    product = w.op("MUL", [0, 1], [2], **ACTIVATED)
+    w.add([*tensors, x("y")], [0], [3], [product, w.op("SQRT", [2], [3])])
+    w.add([x(), w.constant("v", np.ones(3, np.float32)), x("y")], [0], [2], [product])
+    graph = ag.trainable(load(w.model()))
+    by = [graph.inputs["x"], *(v.value for v in graph.variables.values())]
+    for i, slope in enumerate(ag.gradients(graph, graph.outputs["y"], by)):
+        graph.output(f"d{i}", slope)
+    exe = ag.compile(graph, "interpreter")
+    v = np.array([0, -1, 2], np.float32)
+
+    names = [name.rpartition("/")[2] for name in graph.variables]
+    outs = exe.run({"c": np.array(False), "x": v})
+    slopes = {name: outs[f"d{i + 1}"] for i, name in enumerate(names)}
+    assert set(names) == {"w", "v"}
+    np.testing.assert_array_equal(outs["d0"], [1, 1, 1])
+    np.testing.assert_array_equal(slopes["v"], v)
+    np.testing.assert_array_equal(slopes["w"], [0, 0, 0])
+    assert not np.isfinite(exe.run({"c": np.array(True), "x": v})["d0"]).any()
+
+
 def test_a_condition_that_is_made_a_constant_chooses_at_import() -> None:
     v = np.array([1, 2, 3], np.float32)
     graph = ag.load(branching(fixed=False), constants={"c": False})
