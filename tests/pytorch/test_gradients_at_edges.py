@@ -47,6 +47,10 @@ CASES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any]] = {
     "euclidean cdist": (lambda x: torch.cdist(x, x), EQUAL),
     "std": (lambda x: x.std(1), [*EQUAL, [2.0, 2, 2]]),
     "log_ndtr": (torch.special.log_ndtr, FAR),
+    "selu": (functional.selu, FAR),
+    "celu": (lambda x: functional.celu(x, 2.0), FAR),
+    "softplus": (functional.softplus, [*FAR, 20.0]),
+    "steep softplus": (lambda x: functional.softplus(x, 2.0, 10.0), [*FAR, 5.0]),
 }
 
 

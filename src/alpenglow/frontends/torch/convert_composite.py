@@ -173,8 +173,10 @@ def softplus(s: Site, x: Value, beta: float = 1, threshold: float = 20) -> Made:
     """log(1 + exp(beta x)) / beta; x itself where beta x is past the threshold."""
     y = s.cast(x, wide(x.type.dtype))
     steep = s.apply(Mul(), y, float(beta))
-    low = s.apply(Div(), s.g(Log1p(), s.g(Exp(), steep)), float(beta))
     above = s.g(Greater(), steep, s.filled(float(threshold), steep.type))
+    # The slope of exp may be infinite past the threshold, and 0 times that is NaN.
+    below = s.g(Where(), above, s.filled(0, steep.type), steep)
+    low = s.apply(Div(), s.g(Log1p(), s.g(Exp(), below)), float(beta))
     return s.cast(s.g(Where(), above, y, low), x.type.dtype)
 
 

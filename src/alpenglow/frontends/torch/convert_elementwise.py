@@ -54,10 +54,12 @@ def elu(s: Site, x: Value, alpha: float = 1, scale: float = 1, input_scale: floa
     if scale == 1 and input_scale == 1:
         return s.g(activation.Elu(float(alpha)), x)
     y = s.cast(x, wide(x.type.dtype))
-    low = s.apply(logarithm.Expm1(), s.apply(arithmetic.Mul(), y, float(input_scale)))
+    above = s.g(comparison.Greater(), y, filled(s.g, 0, y))
+    # The slope of exp may be infinite above 0, and 0 times that is NaN.
+    below = s.g(select.Where(), above, filled(s.g, 0, y), y)
+    low = s.apply(logarithm.Expm1(), s.apply(arithmetic.Mul(), below, float(input_scale)))
     low = s.apply(arithmetic.Mul(), low, float(alpha) * float(scale))
     high = s.apply(arithmetic.Mul(), y, float(scale))
-    above = s.g(comparison.Greater(), y, filled(s.g, 0, y))
     return s.cast(s.g(select.Where(), above, high, low), s.result.dtype)
 
 
