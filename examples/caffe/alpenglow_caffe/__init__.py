@@ -1,0 +1,1 @@
+"""A front end of Alpenglow for networks of Caffe."""
