@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PROGRAMS = (
     "tour", "ago", "dynamic", "state", "host", "placement", "quantization", "add-an-operator",
-    "add-a-pass", "add-a-machine", "architecture", "coming-from", "export", "memory", "training",
+    "add-a-pass", "add-a-machine", "add-a-front-end", "architecture", "coming-from", "export",
+    "memory", "training",
 )  # fmt: skip
 
 
