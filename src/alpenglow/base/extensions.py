@@ -7,16 +7,27 @@
 | `alpenglow.machines`   | a `machines.api.Machine`: targets, passes, operators, code              |
 
 An entry that is a class stands for one instance of it.
+
+The *extras* of this package are brought here, too, but late: a table that lacks a name calls
+`bring_extras` and looks again.
 """
 
 from __future__ import annotations
 
+import pkgutil
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 from alpenglow.base.errors import IncompatibleError
+
+EXTRAS = "alpenglow.extras"
+"""The package of the extras; only this module imports it, by its name."""
+
+T = TypeVar("T")
 
 
 @cache
@@ -50,6 +61,52 @@ def bring_operators() -> None:
     import_module("alpenglow.ops")
     brought("alpenglow.machines")
     brought("alpenglow.extensions")
+
+
+@cache
+def bring_extras(part: str = "") -> None:
+    """Import all extras, and of each the modules of its subpackage `part`, if that is given.
+
+    An extra registers its operators and their loop forms as it is imported.
+    """
+    for extra in _modules(import_module(EXTRAS)):
+        if part in _names(extra):
+            _modules(import_module(f"{extra.__name__}.{part}"))
+
+
+def found_with_extras(
+    part: str, look: Callable[[], T | None], origin: Callable[[T], str]
+) -> T | None:
+    """Return the entry that `look` finds in a table: the core's, or else what the extras add.
+
+    `origin` returns the name of the module that registered an entry.  An entry of an extra counts
+    once all of them are imported, since another thread may be importing them; one of another
+    distribution does, too, so that it meets an extra's entry of the same name in any case.
+    """
+    entry = look()
+    if entry is None or not _is_core(origin(entry)):
+        bring_extras(part)
+        entry = look()
+    return entry
+
+
+def is_extra(thing: Callable[..., object]) -> bool:
+    """Return True if an extra defines a class or function."""
+    return thing.__module__.startswith(f"{EXTRAS}.")
+
+
+def _is_core(module: str) -> bool:
+    return module.startswith("alpenglow.") and not module.startswith(f"{EXTRAS}.")
+
+
+def _modules(package: ModuleType) -> list[ModuleType]:
+    """Import the modules of a package, in order of their names, and return them."""
+    return [import_module(f"{package.__name__}.{name}") for name in _names(package)]
+
+
+def _names(package: ModuleType) -> list[str]:
+    """Return the names of the modules and packages that a package holds, in order."""
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
 def _loaded(entry: EntryPoint) -> Any:

@@ -10,16 +10,23 @@ from collections.abc import Callable, Hashable, Iterable
 from importlib import import_module
 from typing import Generic, TypeVar
 
+from alpenglow.base.extensions import bring_extras, found_with_extras
+
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C")
 E = TypeVar("E")
 
 
 class Table(Generic[K, E]):
-    """Entries by key, such as the name of an operator."""
+    """Entries by key, such as the name of an operator.
 
-    def __init__(self) -> None:
+    `part` is the subpackage of each extra whose modules register more entries; "" if none does.
+    """
+
+    def __init__(self, part: str = "") -> None:
         self.entries: dict[K, E] = {}
+        self._part = part
+        self._origins: dict[K, str] = {}
 
     def on(self, keys: Iterable[K], entry_of: Callable[[C], E]) -> Callable[[C], C]:
         """Register the entry of the decorated converter for some keys, of which none has one."""
@@ -29,13 +36,24 @@ class Table(Generic[K, E]):
             for key in keys:
                 assert key not in self.entries, f"two converters for {key}"
                 self.entries[key] = entry
+                self._origins[key] = converter.__module__
             return converter
 
         return add
 
     def find(self, key: K) -> E | None:
         """Return the entry for a key, or None."""
-        return self.entries.get(key)
+        if not self._part:
+            return self.entries.get(key)
+        return found_with_extras(
+            self._part, lambda: self.entries.get(key), lambda _: self._origins[key]
+        )
+
+    def names(self) -> list[K]:
+        """Return all keys."""
+        if self._part:
+            bring_extras(self._part)
+        return list(self.entries)
 
 
 def load_modules(package: str, *prefixes: str) -> None:

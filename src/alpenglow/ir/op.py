@@ -35,6 +35,7 @@ from typing import Any, ClassVar, Literal, dataclass_transform
 
 import numpy as np
 
+from alpenglow.base import extensions
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.attribute import tests_of
 from alpenglow.ir.rows import Rows
@@ -253,6 +254,15 @@ class Host(Op, kind=True):
     def infer(self, *xs: TensorType | None) -> Types:
         """Refuse to be in a graph: there is no type for what this works on."""
         raise TypeRuleError(f"{self.name} works on values that no graph holds")
+
+
+def find_operator(name: str) -> type[Op] | None:
+    """Return the operator of that name, which may be an extra's; None if there is none."""
+    if name not in Op.registry:
+        extensions.bring_operators()  # the caller need not have imported any
+    return extensions.found_with_extras(
+        "", lambda: Op.registry.get(name), lambda cls: cls.__module__
+    )
 
 
 def meaning(cls: type[Op]) -> Callable[..., Any]:

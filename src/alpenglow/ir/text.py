@@ -34,13 +34,12 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base import extensions
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ParseError, TypeRuleError
 from alpenglow.base.expression import parse_expression
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Op
+from alpenglow.ir.op import Op, find_operator
 from alpenglow.ir.side import SideWeights
 from alpenglow.ir.types import COMPLEX, NARROW, Array, TensorType
 from alpenglow.ir.verify import verify_graph
@@ -416,10 +415,6 @@ def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, A
 
 def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[str], Op]:
     """Split ``%a, %b, k=v`` into operands and the operator `name` with its attributes."""
-    if name not in Op.registry:
-        extensions.bring_operators()  # who reads a text need not have imported any
-    if name not in Op.registry:
-        raise source.error(f"no operator is called '{name}'", arguments)
     operands: list[str] = []
     rest = arguments
     while m := re.match(rf"(none|[%@]{WORD})(?:, |$)", rest):
@@ -432,13 +427,15 @@ def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[st
 
 def _parse_operator(name: str, rest: str, arguments: str, source: Lines) -> Op:
     """Read the attributes of an operator; `arguments` are what an error quotes."""
+    cls = find_operator(name)
+    if cls is None:
+        raise source.error(f"no operator is called '{name}'", arguments)
     try:
         call = parse_expression(f"f({rest})", "text")
     except ParseError as error:
         raise source.error("attributes are no Python literals", arguments) from error
     if not isinstance(call, ast.Call) or call.args or not all(k.arg for k in call.keywords):
         raise source.error("expected operands, then ATTRIBUTE=VALUE", arguments)
-    cls = Op.registry[name]
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     try:
         attributes = {str(k.arg): _from_ast(k.value) for k in call.keywords}

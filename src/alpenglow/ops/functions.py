@@ -12,18 +12,20 @@ from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
 from typing import Any
 
-from alpenglow.ir.op import Host, Op
+from alpenglow.base import extensions
+from alpenglow.ir.op import Host, Op, find_operator
 from alpenglow.ops.expression import applied, made
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    cls = Op.registry.get(name)
+    cls = None if name.startswith("_") else find_operator(name)
     if cls is None or not _is_offered(cls):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _function_of(cls)
 
 
 def __dir__() -> list[str]:
+    extensions.bring_extras()
     return sorted(name for name, cls in Op.registry.items() if _is_offered(cls))
 
 

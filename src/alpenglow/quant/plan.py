@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value, require_graph
 from alpenglow.ir.misuse import told_of
-from alpenglow.ir.op import Op
+from alpenglow.ir.op import find_operator
 from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.quant.activations import Activation, Activations
@@ -154,7 +154,7 @@ def check_graph(g: object) -> None:
 def _check_names(g: Graph, known: Iterable[str], options: QuantOptions) -> None:
     """Raise OptionError for a name to keep or convert that is neither a value's nor a kind."""
     for what, wanted in (("keep", options.keep), ("only", options.only)):
-        if unknown := wanted - set(known) - Op.registry.keys():
+        if unknown := {n for n in wanted - set(known) if find_operator(n) is None}:
             layers = [n.results[0].name for n in g.nodes if isinstance(n.op, HEAVY)]
             raise OptionError(
                 f"{what} names {', '.join(sorted(unknown))}, which is no value and no operator",

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, FeedError
-from alpenglow.base.extensions import bring_operators
+from alpenglow.base.extensions import bring_extras, bring_operators
 from alpenglow.compiler import Options
 from alpenglow.compiler.validate import difference, generate
 from alpenglow.driver.compile import Model, compile
@@ -80,6 +80,7 @@ def _row(operator: str, trials: list[CaseOutcome]) -> OperatorTally:
 def examples(wanted: Callable[[str], bool]) -> list[tuple[str, Op, tuple[Any, ...]]]:
     """Return the examples of all operators whose names are wanted: name, operator, operands."""
     bring_operators()
+    bring_extras()
     return [
         (f"{cls.name} {number}", op, tuple(operands))
         for cls in Op.registry.values()

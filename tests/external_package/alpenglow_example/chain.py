@@ -12,7 +12,7 @@ from pathlib import Path
 
 import alpenglow as ag
 from alpenglow.base.errors import ModelError
-from alpenglow.ir.op import Op
+from alpenglow.ir.op import find_operator
 
 
 class ChainFrontEnd:
@@ -33,8 +33,9 @@ class ChainFrontEnd:
         g = ag.Graph("chain")
         value = g.input("x", type_)
         for name in filter(None, lines):
-            if name not in Op.registry:
+            cls = find_operator(name)
+            if cls is None:
                 raise ModelError(f"no operator is called '{name}'", file=str(model))
-            value = g(Op.registry[name](), value)
+            value = g(cls(), value)
         g.output("y", value)
         return g

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from alpenglow.base.extensions import bring_extras, is_extra
 from alpenglow.exporters.onnx.writer import Tensor
 from alpenglow.ir.graph import Node
 from alpenglow.ir.op import Op
@@ -51,7 +52,10 @@ def on(*classes: type[Op], when: When | None = None) -> Callable[[Write], Write]
 
 def find(node: Node, opset: int) -> Write | None:
     """Return the writer that serves a node, or None; that of a kind serves all operators of it."""
-    entry = next((_TABLE[c] for c in type(node.op).__mro__ if c in _TABLE), None)
+    classes = type(node.op).__mro__
+    if any(map(is_extra, classes)):
+        bring_extras("writers")
+    entry = next((_TABLE[c] for c in classes if c in _TABLE), None)
     return entry.write if entry is not None and entry.serves(opset, node) else None
 
 

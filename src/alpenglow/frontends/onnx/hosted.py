@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.versions import Versions
+from alpenglow.base.extensions import bring_extras, found_with_extras
+from alpenglow.frontends.onnx.versions import Versions, module_of
 from alpenglow.ir.op import Host
 
 
@@ -56,7 +57,7 @@ Hosted = Callable[[HostSite], Host]
 Test = Callable[[HostSite], bool]
 
 _TABLE: Versions[Hosted] = Versions("hosted form")
-_MAKES: dict[Hosted, Test] = {}
+_TESTS: Versions[Test] = Versions("test for host values")
 
 
 def hosted(
@@ -64,29 +65,44 @@ def hosted(
 ) -> Callable[[Hosted], Hosted]:
     """Register the decorated function for an operator of ONNX.
 
-    `makes` says of a node whether it makes a host value even of tensors of numbers.
+    `makes` returns True for a node that makes a host value even of tensors of numbers.  If the core
+    has a converter for the operator, `makes` belongs to the core as well: see `makes_host`.
     """
 
     def add(entry: Hosted) -> Hosted:
         _TABLE.add(domain, name, since, entry)
         if makes is not None:
-            _MAKES[entry] = makes
+            makes_host(name, since=since, domain=domain)(makes)
         return entry
+
+    return add
+
+
+def makes_host(name: str, *, since: int = 1, domain: str = "") -> Callable[[Test], Test]:
+    """Register the decorated test, which returns True for a node that makes a host value."""
+
+    def add(test: Test) -> Test:
+        _TESTS.add(domain, name, since, test)
+        return test
 
     return add
 
 
 def find_hosted(domain: str, name: str, opset: int) -> Hosted | None:
     """Return the hosted form of an operator of the given opset, or None."""
-    return _TABLE.find(domain, name, opset)
+    return found_with_extras("onnx", lambda: _TABLE.find(domain, name, opset), module_of)
 
 
 def makes_host_value(domain: str, s: HostSite) -> bool:
-    """Whether the attributes of a node say that it makes a value that no graph holds."""
-    entry = find_hosted(domain, s.op_type, s.opset)
-    return entry is not None and entry in _MAKES and _MAKES[entry](s)
+    """Return True if a node, by its attributes, makes a value that no graph holds.
+
+    Nodes that have no converter are not asked about: tests stand beside converters.
+    """
+    test = _TESTS.find(domain, s.op_type, s.opset)
+    return test is not None and test(s) and find_hosted(domain, s.op_type, s.opset) is not None
 
 
 def supported_on_host() -> list[str]:
     """Return the names of all operators that have a hosted form, as `table.supported` does."""
+    bring_extras("onnx")
     return _TABLE.names()

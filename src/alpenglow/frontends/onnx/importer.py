@@ -152,12 +152,10 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
         domain, opset = domain_of(node), self._opset(node)
         if node.op_type in LOOPS and not domain:
             return True
-        if find_hosted(domain, node.op_type, opset) is None:
-            return False
         if converters.find(domain, node.op_type, opset) is None:
-            return True
+            return find_hosted(domain, node.op_type, opset) is not None
         if any(name in self.given.others for name in node.input):
-            return True
+            return find_hosted(domain, node.op_type, opset) is not None
         return makes_host_value(domain, host_site(node, opset, self.folder))
 
     # ── nodes of graphs ──

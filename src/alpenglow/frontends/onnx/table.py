@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.versions import Versions
+from alpenglow.base.extensions import bring_extras, found_with_extras
+from alpenglow.frontends.onnx.versions import Versions, module_of
 from alpenglow.frontends.operands import Importing, Operands
 from alpenglow.frontends.presume import Needed as Needed
 from alpenglow.frontends.shapes import common_shape as common_shape
@@ -76,11 +77,12 @@ def scales(*numbers: str) -> Callable[[Converter], Converter]:
 
 def find(domain: str, name: str, opset: int) -> Converter | None:
     """Return the converter for an operator of the given opset, or None."""
-    return _TABLE.find(domain, name, opset)
+    return found_with_extras("onnx", lambda: _TABLE.find(domain, name, opset), module_of)
 
 
 def supported() -> list[str]:
     """Return the names of all operators that have a converter, ``domain:name`` outside ai.onnx."""
+    bring_extras("onnx")
     return _TABLE.names()
 
 

@@ -6,6 +6,7 @@ operator has an entry of its own exactly where it differs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -36,3 +37,8 @@ class Versions(Generic[T]):
     def names(self) -> list[str]:
         """Return the names of all operators with an entry, ``domain:name`` outside ai.onnx."""
         return sorted(f"{domain}:{name}" if domain else name for domain, name in self._entries)
+
+
+def module_of(entry: Callable[..., object]) -> str:
+    """Return the name of the module that defines an entry."""
+    return entry.__module__

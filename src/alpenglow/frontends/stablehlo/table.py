@@ -31,7 +31,7 @@ class Entry:
     pointwise: bool
 
 
-_TABLE: Table[str, Entry] = Table()
+_TABLE: Table[str, Entry] = Table("stablehlo")
 
 
 def on(*names: str, pointwise: bool = False) -> Callable[[Converter], Converter]:
@@ -51,7 +51,7 @@ def find(name: str) -> Entry | None:
 
 def supported() -> list[str]:
     """Return the names of all operations that have a converter."""
-    return sorted(_TABLE.entries)
+    return sorted(_TABLE.names())
 
 
 def computed(dtype: str) -> str:

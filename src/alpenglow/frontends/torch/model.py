@@ -90,8 +90,9 @@ def model_of(program: Program) -> Graph | StagedModel:
 
 
 def _is_known(call: Call) -> bool:
-    known = converters.find(call.target) is not None or call.target in EXPANDED
-    return known or bool(checked_by(call))
+    if call.target in EXPANDED or checked_by(call):
+        return True
+    return converters.find(call.target) is not None
 
 
 def every_call(body: Body) -> Iterator[Call]:

@@ -89,7 +89,7 @@ IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blo
 
 NO_GENERATOR = "there is no generator whose random numbers it could draw"
 
-_TABLE: Table[str, Entry] = Table()
+_TABLE: Table[str, Entry] = Table("torch")
 
 
 def on(*targets: str) -> Callable[[Converter], Converter]:
@@ -104,7 +104,7 @@ def find(target: str) -> Entry | None:
 
 def supported() -> list[str]:
     """Return the names of all operators that have a converter."""
-    return sorted(_TABLE.entries)
+    return sorted(_TABLE.names())
 
 
 def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
