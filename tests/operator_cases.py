@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
-from alpenglow.base.extensions import bring_operators
+from alpenglow.base.extensions import bring_extras, bring_operators
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Host, Op
 from alpenglow.ir.types import (
@@ -72,6 +72,7 @@ UNCOMPILED: dict[type[Op], str] = {
 """Primitives without a kernel, and why they need none."""
 
 bring_operators()  # which there are must not depend on what else was imported
+bring_extras()
 
 OPERATORS = [
     cls

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from alpenglow import frontends, ops, passes
+from alpenglow import extras, frontends, ops, passes
 from alpenglow.cli.show import described
 from alpenglow.compiler import Options, every_pass
 from alpenglow.compiler.pipeline import table
@@ -31,6 +31,9 @@ from alpenglow.machines.vector import operators as cpu_operators
 from alpenglow.machines.vector import passes as cpu_passes
 from alpenglow.machines.vector.templates import templates
 from alpenglow.passes.table import Properties
+
+OPERATOR_MODULES = (ops.__name__, extras.__name__)
+"""Modules whose names begin so define operators."""
 
 NEWEST_OPSET = 64
 """No opset of any domain is as new as this."""
@@ -85,7 +88,7 @@ def operators_page() -> Iterator[str]:
             for entry, since in versions(name, look).items():
                 for op in sorted(operators_in(entry), key=lambda op: op.name):
                     uses.setdefault(op, []).append(f"{name} {since}")
-    for module in (*submodules(ops), *submodules(cpu_operators)):
+    for module in (*submodules(ops), *of_extras(), *submodules(cpu_operators)):
         classes = [c for c in Op.registry.values() if c.__module__ == module.__name__]
         if classes:
             yield f"## {heading(module)}\n"
@@ -202,7 +205,7 @@ def mentioned(function: FunctionType) -> Iterator[Any]:
     for name in names & function.__globals__.keys():
         thing = function.__globals__[name]
         yield thing
-        if isinstance(thing, ModuleType) and thing.__name__.startswith(ops.__name__):
+        if isinstance(thing, ModuleType) and thing.__name__.startswith(OPERATOR_MODULES):
             yield from (getattr(thing, n) for n in names if hasattr(thing, n))
     yield from (cell.cell_contents for cell in function.__closure__ or ())
 
@@ -259,6 +262,12 @@ def submodules(package: ModuleType) -> Iterator[ModuleType]:
     """Yield the modules of a package in order of their names."""
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
         yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def of_extras() -> list[ModuleType]:
+    """Return the modules of operators of all extras, in order of their names."""
+    modules = [m for extra in submodules(extras) for m in submodules(extra)]
+    return sorted(modules, key=lambda m: m.__name__.rpartition(".")[2])
 
 
 def heading(module: ModuleType) -> str:

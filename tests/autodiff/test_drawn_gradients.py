@@ -11,10 +11,10 @@ from test_gradients import EXAMPLES, SYMMETRIC, applies, of_example, smooth, typ
 from alpenglow.autodiff import gradients
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.evaluate import evaluate
+from alpenglow.extras.ml.probability import Couple
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ops.probability import Couple
 from differences import Array, Unsettled, check, weighted_sum
 from drawn_operators import Application, drawn_from
 from fuzz import models

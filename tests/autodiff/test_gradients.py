@@ -18,7 +18,9 @@ import alpenglow as ag
 from alpenglow.autodiff import gradients, substituted
 from alpenglow.autodiff.formula import OPERATORS, PARTIALS
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.base.extensions import bring_extras
 from alpenglow.evaluate import evaluate
+from alpenglow.extras.ml.tree import TreeEnsemble
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Examples, Host, Op, Primitive
 from alpenglow.ir.types import FLOATS, TensorType, type_of
@@ -46,7 +48,6 @@ from alpenglow.ops.reduction import ReduceL2, ReduceMax, ReduceProd
 from alpenglow.ops.regions import RoiAlign, RoiAlignIndex, RoiAlignSlope
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.softmax import Softmax
-from alpenglow.ops.tree import TreeEnsemble
 from differences import check, weighted_sum
 
 Array = NDArray[Any]
@@ -75,6 +76,7 @@ LAYOUTS = (blocked.__name__, filters.__name__, packing.__name__, winograd.__name
 def derived() -> list[tuple[Op, tuple[Any, ...]]]:
     """Return the examples with f32 operands that are plain, and what they are applied to."""
     found = []
+    bring_extras()
     for cls in Op.registry.values():
         ours = cls.__module__.startswith("alpenglow.") and cls.__module__ not in LAYOUTS
         if ours and cls is not Fused and not issubclass(cls, Host):

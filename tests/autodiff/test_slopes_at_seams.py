@@ -16,7 +16,7 @@ import pytest
 from alpenglow.autodiff import gradients
 from alpenglow.autodiff.formula import pull_back
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
-from alpenglow.base.extensions import bring_operators
+from alpenglow.base.extensions import bring_extras, bring_operators
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Elementwise, Op
@@ -34,6 +34,7 @@ STEP, NEAR = 1e-6, 1e-4
 def operators() -> Iterator[tuple[Elementwise, int]]:
     """Yield elementwise operators on floats, each with the number of its operands."""
     bring_operators()
+    bring_extras()
     waiting: list[type[Op]] = [Elementwise]
     seen = set()
     while waiting:

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 import alpenglow as ag
 from alpenglow.base.errors import ParseError, UnsupportedError
 from alpenglow.cli import cli
+from alpenglow.extras.strings.strings import StringSplit
 from alpenglow.ir.staged import Apply, Loop, Scan, StagedModel
 from alpenglow.ir.staged_text import Continuation, Unread, parse_continuation
-from alpenglow.ops.strings import StringSplit
 from staged_cases import CASES
 
 

@@ -22,6 +22,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
+from alpenglow.base.extensions import bring_extras
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.compiler.validate import generate
 from alpenglow.debug.exact import exact
@@ -373,6 +374,8 @@ def test_the_state_of_a_recurrent_layer_is_updated_in_place(
     assert {n: c.exit for n, c in exe.artifact.program.variables.items()} == {n: n for n in place}
     assert copies(exe.artifact.program) == 0
 
+
+bring_extras()
 
 CARRYING = [
     pytest.param(example, id=f"{cls.name}-{k}")

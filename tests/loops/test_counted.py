@@ -13,6 +13,7 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.evaluate import apply
+from alpenglow.extras.ml.grams import CountGrams
 from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Op, Primitive
 from alpenglow.ir.target import Facts
@@ -20,7 +21,6 @@ from alpenglow.ir.types import Array, TensorType, type_of
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.loops import build
 from alpenglow.ops.counted import NonZero, Unique
-from alpenglow.ops.grams import CountGrams
 from alpenglow.ops.order import TopK
 from alpenglow.ops.random import Choose, RandomNormal, RandomUniform
 from alpenglow.ops.suppress import Suppress

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpenglow.extras.ml.probability import Couple
+from alpenglow.extras.ml.tree import TreeEnsemble
 from alpenglow.ir.op import Primitive
 from alpenglow.ops.inverse import Inverse
 from alpenglow.ops.lookup import Find
-from alpenglow.ops.probability import Couple
-from alpenglow.ops.tree import TreeEnsemble
 from loop_forms import check
 
 OPERATORS: tuple[type[Primitive], ...] = (TreeEnsemble, Find, Couple, Inverse)

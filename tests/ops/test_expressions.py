@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.extensions import bring_extras
 from alpenglow.ir.op import Host, Op
 from alpenglow.ir.text import print_graph
 from alpenglow.ops.activation import Relu
@@ -105,7 +106,9 @@ def test_several_results_are_a_tuple() -> None:
 
 
 def test_there_is_a_function_for_each_operator_of_a_graph() -> None:
-    ours = {n: c for n, c in Op.registry.items() if c.__module__.startswith("alpenglow.ops.")}
+    bring_extras()
+    packages = ("alpenglow.ops.", "alpenglow.extras.")
+    ours = {n: c for n, c in Op.registry.items() if c.__module__.startswith(packages)}
     assert {n for n, c in ours.items() if not issubclass(c, Host)} <= set(dir(F))
     for name in dir(F):
         function, cls = getattr(F, name), Op.registry[name]

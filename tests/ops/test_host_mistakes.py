@@ -10,9 +10,12 @@ import pytest
 from onnx import TensorProto
 
 from alpenglow.base.errors import FeedError, ModelError, UnsupportedError
+from alpenglow.extras.ml import labels
+from alpenglow.extras.sequences import sequences
+from alpenglow.extras.strings import strings
 from alpenglow.ir.op import Host
-from alpenglow.ops import labels, sequence, strings
 from alpenglow.ops.demand import text
+from alpenglow.ops.sequence import SequenceAt, SequenceInsert
 from onnx_host import LETTERS, ML, of
 
 ONE = [np.zeros(2, np.float32)]
@@ -21,30 +24,30 @@ ONE = [np.zeros(2, np.float32)]
 @pytest.mark.parametrize(
     ("op", "operands", "why"),
     [
-        (sequence.SequenceAt(), (ONE, np.array(1)), "position 1 is not in a sequence of 1"),
-        (sequence.SequenceAt(), (ONE, np.array(-2)), "position -2"),
-        (sequence.SequenceAt(), ([], np.array(0)), "a sequence of 0"),
+        (SequenceAt(), (ONE, np.array(1)), "position 1 is not in a sequence of 1"),
+        (SequenceAt(), (ONE, np.array(-2)), "position -2"),
+        (SequenceAt(), ([], np.array(0)), "a sequence of 0"),
         (
-            sequence.SequenceAt(),
+            SequenceAt(),
             (np.zeros(2), np.array(0)),
             r"is float64\[2\], expected a sequence",
         ),
-        (sequence.SequenceAt(), (ONE, np.array([0, 0])), "expected one integer"),
-        (sequence.SequenceAt(), (ONE, np.array(0.5)), "expected a tensor of integers"),
-        (sequence.SequenceInsert(), (ONE, ONE[0], np.array(2)), "position 2"),
-        (sequence.SequenceInsert(), (ONE, np.zeros(2)), "differ in element type"),
-        (sequence.SequenceInsert(), (ONE, None), "tensor is absent"),
-        (sequence.SequenceInsert(), (None, ONE[0]), "sequence is absent"),
-        (sequence.SequenceErase(), ([],), "position -1"),
-        (sequence.SequenceConstruct(), (np.zeros(1), np.zeros(1, int)), "differ in element type"),
-        (sequence.SplitToSequence(0), (np.zeros(3), np.array([1, 1])), "does not sum to extent 3"),
-        (sequence.SplitToSequence(0), (np.zeros(3), np.array(0)), "split is 0"),
-        (sequence.SplitToSequence(0), (np.zeros(3), np.array([4, -1])), "negative sizes"),
-        (sequence.SplitToSequence(1), (np.zeros(3),), "axis 1 is not in a tensor of rank 1"),
-        (sequence.ConcatFromSequence(0), ([],), "no elements"),
-        (sequence.ConcatFromSequence(0), ([np.zeros((1, 2)), np.zeros((1, 3))],), "do not fit"),
-        (sequence.ConcatFromSequence(0), ([np.array(1.0)],), "rank 0"),
-        (sequence.OptionalGetElement(), (None,), "an optional with an element"),
+        (SequenceAt(), (ONE, np.array([0, 0])), "expected one integer"),
+        (SequenceAt(), (ONE, np.array(0.5)), "expected a tensor of integers"),
+        (SequenceInsert(), (ONE, ONE[0], np.array(2)), "position 2"),
+        (SequenceInsert(), (ONE, np.zeros(2)), "differ in element type"),
+        (SequenceInsert(), (ONE, None), "tensor is absent"),
+        (SequenceInsert(), (None, ONE[0]), "sequence is absent"),
+        (sequences.SequenceErase(), ([],), "position -1"),
+        (sequences.SequenceConstruct(), (np.zeros(1), np.zeros(1, int)), "differ in element type"),
+        (sequences.SplitToSequence(0), (np.zeros(3), np.array([1, 1])), "does not sum to extent 3"),
+        (sequences.SplitToSequence(0), (np.zeros(3), np.array(0)), "split is 0"),
+        (sequences.SplitToSequence(0), (np.zeros(3), np.array([4, -1])), "negative sizes"),
+        (sequences.SplitToSequence(1), (np.zeros(3),), "axis 1 is not in a tensor of rank 1"),
+        (sequences.ConcatFromSequence(0), ([],), "no elements"),
+        (sequences.ConcatFromSequence(0), ([np.zeros((1, 2)), np.zeros((1, 3))],), "do not fit"),
+        (sequences.ConcatFromSequence(0), ([np.array(1.0)],), "rank 0"),
+        (sequences.OptionalGetElement(), (None,), "an optional with an element"),
         (strings.StringConcat(), (text("ab"), text("abc")), "do not broadcast"),
         (strings.StringConcat(), (text("ab"), np.zeros(2)), "expected a tensor of strings"),
         (strings.StringConcat(), (text("ab"), np.array([b"a"], object)), "holds a bytes"),

@@ -16,16 +16,22 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.extensions import bring_extras
+from alpenglow.extras.ml import labels
+from alpenglow.extras.sequences import sequences
+from alpenglow.extras.strings import strings
 from alpenglow.frontends.onnx.hosted import makes_host_value, supported_on_host
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Host, Op
 from alpenglow.ir.text import literal, parse_literal
-from alpenglow.ops import labels, sequence, strings
 from alpenglow.ops.demand import text
+from alpenglow.ops.sequence import SequenceAt
 from node_cases import models
 from onnx_host import LETTERS, ML, assert_equal, hosted_form, of, results, site
 
 Array = NDArray[Any]
+
+bring_extras("onnx")
 
 HOSTS = [
     c for c in Op.registry.values() if issubclass(c, Host) and c.__module__.startswith("alpenglow.")
@@ -88,7 +94,7 @@ def test_no_graph_takes_an_operator_of_the_host() -> None:
     x = g.input("x", "f32[2]")
 
     with pytest.raises(TypeRuleError, match="keep works on values that no graph holds"):
-        g(sequence.Keep(), x)
+        g(sequences.Keep(), x)
 
 
 # ── ONNX's node tests ──
@@ -213,14 +219,18 @@ def test_every_hosted_form_is_of_an_operator_that_onnx_defines() -> None:
 @pytest.mark.parametrize(
     ("op", "operands", "expected"),
     [
-        (sequence.SequenceAt(), ([np.zeros(1), np.ones(2)], np.array(-1)), np.ones(2)),
-        (sequence.SequenceErase(), ([np.zeros(1), np.ones(2)],), [np.zeros(1)]),
-        (sequence.SequenceLength(), ([],), np.array(0)),
-        (sequence.SequenceConstruct(), (np.zeros(1), np.ones(2)), [np.zeros(1), np.ones(2)]),
-        (sequence.ConcatFromSequence(0), ([np.zeros(1), np.ones(2)],), np.array([0.0, 1, 1])),
-        (sequence.ConcatFromSequence(-1, True), ([np.zeros(1), np.ones(1)],), np.array([[0.0, 1]])),
-        (sequence.SplitToSequence(0), (np.arange(2),), [np.array([0]), np.array([1])]),
-        (sequence.SplitToSequence(0), (np.arange(3), np.array(2)), [np.arange(2), np.array([2])]),
+        (SequenceAt(), ([np.zeros(1), np.ones(2)], np.array(-1)), np.ones(2)),
+        (sequences.SequenceErase(), ([np.zeros(1), np.ones(2)],), [np.zeros(1)]),
+        (sequences.SequenceLength(), ([],), np.array(0)),
+        (sequences.SequenceConstruct(), (np.zeros(1), np.ones(2)), [np.zeros(1), np.ones(2)]),
+        (sequences.ConcatFromSequence(0), ([np.zeros(1), np.ones(2)],), np.array([0.0, 1, 1])),
+        (
+            sequences.ConcatFromSequence(-1, True),
+            ([np.zeros(1), np.ones(1)],),
+            np.array([[0.0, 1]]),
+        ),
+        (sequences.SplitToSequence(0), (np.arange(2),), [np.array([0]), np.array([1])]),
+        (sequences.SplitToSequence(0), (np.arange(3), np.array(2)), [np.arange(2), np.array([2])]),
         (strings.ParseNumbers("u8"), (text(["255", "0.9"]),), np.array([255, 0], np.uint8)),
         (strings.FormatNumbers(), (np.array([0.1, 100], np.float16),), text(["0.1", "100"])),
         (strings.CastLike(), (text(["2"]), np.zeros(1, np.int8)), np.array([2], np.int8)),

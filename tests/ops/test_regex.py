@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.ops import strings
+from alpenglow.extras.strings import strings
+from alpenglow.extras.strings.regex import translate
 from alpenglow.ops.demand import text
-from alpenglow.ops.regex import translate
 from onnx_host import of
 
 

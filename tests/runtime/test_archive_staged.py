@@ -17,9 +17,9 @@ from onnx import TensorProto
 
 import alpenglow as ag
 from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.extras.strings.strings import StringSplit
 from alpenglow.ir.staged import Apply
 from alpenglow.ir.staged_text import Continuation
-from alpenglow.ops.strings import StringSplit
 from alpenglow.runtime import archive, archive_staged
 from alpenglow.runtime.kept import KeptModel, KeptStage, Outline, StagedArchive
 from alpenglow.runtime.staged import StagedExecutable

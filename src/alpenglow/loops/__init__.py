@@ -8,7 +8,6 @@ from alpenglow.loops import (
     ctc,
     gather,
     generate,
-    grams,
     in_range,
     inverse,
     iterated,
@@ -21,7 +20,6 @@ from alpenglow.loops import (
     order,
     packing,
     pooling,
-    probability,
     random,
     recurrent,
     recurrent_gradient,
@@ -34,7 +32,6 @@ from alpenglow.loops import (
     signal,
     sum_at,
     suppress,
-    tree,
     unpooling,
 )
 from alpenglow.loops.form import has_form
@@ -49,7 +46,6 @@ __all__ = [
     "ctc",
     "gather",
     "generate",
-    "grams",
     "has_form",
     "in_range",
     "inverse",
@@ -63,7 +59,6 @@ __all__ = [
     "order",
     "packing",
     "pooling",
-    "probability",
     "random",
     "recurrent",
     "recurrent_gradient",
@@ -76,6 +71,5 @@ __all__ = [
     "signal",
     "sum_at",
     "suppress",
-    "tree",
     "unpooling",
 ]

@@ -14,6 +14,7 @@ import alpenglow as ag
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx import files
+from alpenglow.extras.ml.probability import Couple
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, NAMES
 from alpenglow.machines.vector.operators.few_bits import PackNibbles
@@ -25,7 +26,6 @@ from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.probability import Couple
 from alpenglow.ops.random import RandomNormal, RandomUniform
 from onnx_runs import imported, in_runtime, session
 

@@ -16,6 +16,7 @@ import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx.pairs import pair
+from alpenglow.extras.ml.tree import TreeEnsemble
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, INTS, NARROW, NARROW_FLOATS
@@ -75,7 +76,6 @@ from alpenglow.ops.select import BitCast, Cast
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ops.sum_at import SumAt
 from alpenglow.ops.suppress import Suppress
-from alpenglow.ops.tree import TreeEnsemble
 from onnx_runs import Array, as_exported, imported, in_runtime
 from operator_cases import (
     OPERATORS,

@@ -10,6 +10,7 @@ import onnx
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
+from alpenglow.frontends.onnx.hosted import HostSite, makes_host
 from alpenglow.frontends.onnx.table import Made, Site, on, same, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -311,6 +312,13 @@ def cast_by_name(s: Site) -> Made:
 @on("Cast", since=6)
 def cast_by_code(s: Site) -> Made:
     return rounded(s, element_type(s.needed("to"), "Cast: to"))
+
+
+@makes_host("Cast", since=9)
+def is_to_strings(s: HostSite) -> bool:
+    to = s.attribute("to")
+    # What is no number is refused where the node is converted.
+    return isinstance(to, int) and to == onnx.TensorProto.STRING
 
 
 @on("CastLike")

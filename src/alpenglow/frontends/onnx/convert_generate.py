@@ -8,6 +8,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.attributes import FORMS, element_type
+from alpenglow.frontends.onnx.hosted import HostSite, makes_host
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, ceil_div, known
@@ -17,6 +18,13 @@ from alpenglow.ops.arithmetic import Add, Ceil, Div, Maximum, Mul, Sub
 from alpenglow.ops.generate import Eye, Range, Shape, Size
 from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.select import Cast
+
+
+@makes_host("Constant")
+def is_of_strings(s: HostSite) -> bool:
+    value = s.attribute("value")
+    textual = isinstance(value, np.ndarray) and value.dtype == object
+    return textual or bool({"value_string", "value_strings"} & s.attributes.keys())
 
 
 @on("Constant")

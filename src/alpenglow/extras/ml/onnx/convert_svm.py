@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.extras.ml.onnx.convert_ml import ML, array, class_labels, labelled, matrix
+from alpenglow.extras.ml.onnx.convert_scores import posted
+from alpenglow.extras.ml.probability import Couple
 from alpenglow.frontends.onnx.convert_elementwise import cast
-from alpenglow.frontends.onnx.convert_ml import ML, array, class_labels, labelled, matrix
-from alpenglow.frontends.onnx.convert_scores import posted
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
@@ -17,7 +18,6 @@ from alpenglow.ops.comparison import Greater
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.movement import Concat, stretch
-from alpenglow.ops.probability import Couple
 from alpenglow.ops.reduction import ArgMax, ReduceSum
 from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Exp

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.extras.ml.onnx.convert_ml import ML, array, class_labels, labelled, matrix
+from alpenglow.extras.ml.onnx.convert_scores import TRANSFORMS, posted, probit
+from alpenglow.extras.ml.onnx.forest import MEMBER, Nodes, depth, plain
+from alpenglow.extras.ml.tree import TreeEnsemble, records
 from alpenglow.frontends.onnx.convert_elementwise import cast
-from alpenglow.frontends.onnx.convert_ml import ML, array, class_labels, labelled, matrix
-from alpenglow.frontends.onnx.convert_scores import TRANSFORMS, posted, probit
-from alpenglow.frontends.onnx.forest import MEMBER, Nodes, depth, plain
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.graph import Value
@@ -20,7 +21,6 @@ from alpenglow.ops.arithmetic import Add, Div, Neg, Sub
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.movement import Concat, Reshape, Slice, stretch
 from alpenglow.ops.reduction import ArgMax
-from alpenglow.ops.tree import TreeEnsemble, records
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")

@@ -7,11 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.hosted import HostSite, hosted
-from alpenglow.ir.dims import known
-from alpenglow.ir.op import Host
-from alpenglow.ir.types import NAMES
-from alpenglow.ops.labels import (
+from alpenglow.extras.ml.labels import (
     CastMap,
     Label,
     Labels,
@@ -21,7 +17,11 @@ from alpenglow.ops.labels import (
     VectorizeMap,
     ZipMap,
 )
-from alpenglow.ops.ngrams import CountNgrams, Word
+from alpenglow.extras.ml.ngrams import CountNgrams, Word
+from alpenglow.frontends.onnx.hosted import HostSite, hosted
+from alpenglow.ir.dims import known
+from alpenglow.ir.op import Host
+from alpenglow.ir.types import NAMES
 
 ML = "ai.onnx.ml"
 

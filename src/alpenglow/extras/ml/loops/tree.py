@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from alpenglow.extras.ml.tree import TreeEnsemble, neutral
 from alpenglow.kernel.expr import Bitcast, Const, Expr, Load, Reduce, Splat
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, push
 from alpenglow.loops.rows import accumulators, block, combine, combined, width
-from alpenglow.ops.tree import TreeEnsemble, neutral
 
 COMBINE = {"sum": "add", "min": "min", "max": "max"}
 

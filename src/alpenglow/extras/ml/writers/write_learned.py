@@ -11,12 +11,12 @@ from alpenglow.exporters.onnx.proto import scan
 from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_movement import expanded, sliced
 from alpenglow.exporters.onnx.writer import Operand, Refused, Tensor, Writer
+from alpenglow.extras.ml.grams import CountGrams
+from alpenglow.extras.ml.probability import PRECISION, ROUNDS, Couple
+from alpenglow.extras.ml.tree import TreeEnsemble, neutral
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
-from alpenglow.ops.grams import CountGrams
-from alpenglow.ops.probability import PRECISION, ROUNDS, Couple
-from alpenglow.ops.tree import TreeEnsemble, neutral
 
 REDUCED = {"sum": "ReduceSum", "min": "ReduceMin", "max": "ReduceMax"}
 """What puts together what the trees say."""

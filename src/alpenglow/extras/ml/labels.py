@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError
+from alpenglow.extras.strings.strings import spelled
 from alpenglow.ir.dims import known
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import DTYPES, Array
 from alpenglow.ops.demand import mapping, refuse, strings, tensor, text
-from alpenglow.ops.strings import spelled
 
 Label = str | int | float
 Labels = tuple[Label, ...]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from alpenglow.extras.ml.probability import PRECISION, ROUNDS, Couple
 from alpenglow.kernel.expr import Buffer, Const, Expr, Load
 from alpenglow.loops.coord import Coord
 from alpenglow.loops.form import Loops, Sink, Source, push
-from alpenglow.ops.probability import PRECISION, ROUNDS, Couple
 
 
 @push(Couple)

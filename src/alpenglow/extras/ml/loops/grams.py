@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from alpenglow.extras.ml.grams import CountGrams
 from alpenglow.kernel.expr import Compare, Const, Expr, lift
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, push
-from alpenglow.ops.grams import CountGrams
 
 
 @push(CountGrams)

@@ -2,70 +2,71 @@
 
 from __future__ import annotations
 
+from alpenglow.extras.sequences import sequences
 from alpenglow.frontends.onnx.hosted import HostSite, hosted
 from alpenglow.ir.op import Host
-from alpenglow.ops import sequence
 from alpenglow.ops.image import MODES, DecodeImage
+from alpenglow.ops.sequence import SequenceAt, SequenceInsert
 
 
 @hosted("SequenceEmpty", since=11)
 def sequence_empty(s: HostSite) -> Host:
-    return sequence.SequenceEmpty()  # `dtype` only types what is not there
+    return sequences.SequenceEmpty()  # `dtype` only types what is not there
 
 
 @hosted("SequenceConstruct", since=11)
 def sequence_construct(s: HostSite) -> Host:
-    return sequence.SequenceConstruct()
+    return sequences.SequenceConstruct()
 
 
 @hosted("SequenceAt", since=11)
 def sequence_at(s: HostSite) -> Host:
-    return sequence.SequenceAt()
+    return SequenceAt()
 
 
 @hosted("SequenceInsert", since=11)
 def sequence_insert(s: HostSite) -> Host:
-    return sequence.SequenceInsert()
+    return SequenceInsert()
 
 
 @hosted("SequenceErase", since=11)
 def sequence_erase(s: HostSite) -> Host:
-    return sequence.SequenceErase()
+    return sequences.SequenceErase()
 
 
 @hosted("SequenceLength", since=11)
 def sequence_length(s: HostSite) -> Host:
-    return sequence.SequenceLength()
+    return sequences.SequenceLength()
 
 
 @hosted("SplitToSequence", since=11)
 def split_to_sequence(s: HostSite) -> Host:
-    return sequence.SplitToSequence(s.attribute("axis", 0), bool(s.attribute("keepdims", 1)))
+    return sequences.SplitToSequence(s.attribute("axis", 0), bool(s.attribute("keepdims", 1)))
 
 
 @hosted("ConcatFromSequence", since=11)
 def concat_from_sequence(s: HostSite) -> Host:
-    return sequence.ConcatFromSequence(s.needed("axis"), bool(s.attribute("new_axis", 0)))
+    return sequences.ConcatFromSequence(s.needed("axis"), bool(s.attribute("new_axis", 0)))
 
 
 @hosted("Optional", since=15)
 def optional(s: HostSite) -> Host:
-    return sequence.OptionalConstruct()  # `type` only types what is not there
+    return sequences.OptionalConstruct()  # `type` only types what is not there
 
 
 @hosted("OptionalHasElement", since=15)
 def optional_has_element(s: HostSite) -> Host:
-    return sequence.OptionalHasElement()
+    return sequences.OptionalHasElement()
 
 
 @hosted("OptionalGetElement", since=15)
 def optional_get_element(s: HostSite) -> Host:
-    return sequence.OptionalGetElement()
+    return sequences.OptionalGetElement()
 
 
 @hosted("Identity")
 def identity(s: HostSite) -> Host:
-    return sequence.Keep()
+    return sequences.Keep()
 
 
 @hosted("ImageDecoder", since=20)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.extras.ml.tree import distinct
 from alpenglow.ir.types import Array
-from alpenglow.ops.tree import distinct
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 """The comparisons, by their numbers in TreeEnsemble."""

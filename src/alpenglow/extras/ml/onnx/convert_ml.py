@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.extras.ml.onnx.convert_scores import posted
 from alpenglow.frontends.onnx.convert_elementwise import cast
-from alpenglow.frontends.onnx.convert_scores import posted
 from alpenglow.frontends.onnx.table import Made, Site, elements, on, scalar
 from alpenglow.frontends.presume import fixed, presume
 from alpenglow.ir.dims import Dim, product

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx
 
 from alpenglow.base.errors import ModelError
+from alpenglow.extras.strings import strings
+from alpenglow.extras.strings.regex import translate
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.hosted import HostSite, hosted
 from alpenglow.ir.op import Host
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops import strings
-from alpenglow.ops.regex import translate
 
 
-def constant_of_strings(s: HostSite) -> bool:
-    value = s.attribute("value")
-    textual = isinstance(value, np.ndarray) and value.dtype == object
-    return textual or bool({"value_string", "value_strings"} & s.attributes.keys())
-
-
-@hosted("Constant", makes=constant_of_strings)
+@hosted("Constant")
 def constant(s: HostSite) -> Host:
     if len(s.attributes) != 1:
         raise ModelError(f"Constant: {len(s.attributes)} attributes given, expected one")
@@ -58,13 +51,7 @@ def regex_full_match(s: HostSite) -> Host:
     return strings.RegexFullMatch(pattern)
 
 
-def to_strings(s: HostSite) -> bool:
-    to = s.attribute("to")
-    # What is no number is refused where the node is converted.
-    return isinstance(to, int) and to == onnx.TensorProto.STRING
-
-
-@hosted("Cast", since=9, makes=to_strings)
+@hosted("Cast", since=9)
 def cast(s: HostSite) -> Host:
     to = s.needed("to")
     if to == onnx.TensorProto.STRING:

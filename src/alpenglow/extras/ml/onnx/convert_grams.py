@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.extras.ml.grams import CountGrams
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.comparison import Greater
-from alpenglow.ops.grams import CountGrams
 from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.select import Where
 
