@@ -7,9 +7,9 @@ from copy import copy
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.extras.microsoft.onnx.convert_microsoft import channels_last
 from alpenglow.frontends.movement import corner
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_microsoft import channels_last
 from alpenglow.frontends.onnx.convert_quantize import (
     placed,
     product,

@@ -10,8 +10,8 @@ from copy import copy
 
 import numpy as np
 
+from alpenglow.extras.microsoft.onnx.convert_microsoft_quantize import scaled
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_microsoft_quantize import scaled
 from alpenglow.frontends.onnx.convert_quantize import product
 from alpenglow.frontends.onnx.convert_recurrent import (
     Direction,

@@ -7,11 +7,11 @@ from copy import copy
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.extras.microsoft.onnx.convert_microsoft_normalize import EPSILON, embedded
+from alpenglow.extras.microsoft.onnx.convert_microsoft_quantize import repeated
 from alpenglow.frontends.movement import corner
 from alpenglow.frontends.onnx.convert_counted import unique_values
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_microsoft_normalize import EPSILON, embedded
-from alpenglow.frontends.onnx.convert_microsoft_quantize import repeated
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.convert_window import product as multiplied
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times

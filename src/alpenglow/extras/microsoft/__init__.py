@@ -1,0 +1,1 @@
+"""Operators of ONNX Runtime's own domain, com.microsoft, made of operators of the core."""
