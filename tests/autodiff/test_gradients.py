@@ -21,6 +21,7 @@ from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.base.extensions import bring_extras
 from alpenglow.evaluate import evaluate
 from alpenglow.extras.ml.tree import TreeEnsemble
+from alpenglow.extras.special.incomplete import IncompleteGamma, Zeta
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Examples, Host, Op, Primitive
 from alpenglow.ir.types import FLOATS, TensorType, type_of
@@ -35,7 +36,6 @@ from alpenglow.ops.factorization import Svd
 from alpenglow.ops.floating import NextAfter
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, ScatterElements
-from alpenglow.ops.incomplete import IncompleteGamma, Zeta
 from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.linear_attention import LinearAttentionGradient
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose

@@ -19,10 +19,10 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.extras.ml.probability import Couple
 from alpenglow.extras.ml.tree import TreeEnsemble, small
+from alpenglow.extras.special.incomplete import GammaDensity, IncompleteGamma, Zeta
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import type_of
-from alpenglow.ops.incomplete import GammaDensity, IncompleteGamma, Zeta
 
 A = np.array([0.5, 1, 3, 30, 200, 2e4, 0.01, 5])
 X = np.array([0.1, 2.5, 2, 33, 190, 2.01e4, 3, 40])

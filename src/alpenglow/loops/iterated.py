@@ -6,11 +6,10 @@ from typing import Any
 
 from alpenglow.kernel.expr import Const, Expr
 from alpenglow.loops.form import Loops, Sink, Source, push
-from alpenglow.ops.incomplete import IncompleteGamma, Zeta
 from alpenglow.ops.iterated import Gcd, Iterated, Orthogonal, narrowed
 
 
-@push(Gcd, IncompleteGamma, Orthogonal, Zeta)
+@push(Gcd, Orthogonal)
 def iterated(k: Loops, op: Iterated, ins: list[Source | None], outs: list[Sink]) -> None:
     with k.parallel(outs[0].shape) as at:
         operands = [x(at) for x in ins if x is not None]

@@ -7,19 +7,15 @@ from collections.abc import Mapping
 from alpenglow.frontends.numbers import apply, of_parts, parts_of
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.convert_compare import ordinal
-from alpenglow.frontends.stablehlo.table import Made, Site, both, on
+from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, FLOATS, HALVES, INTS, SIGNED, width
 from alpenglow.ops.arithmetic import Abs, Add, Mul, Sub
-from alpenglow.ops.bessel_modified import BesselI
 from alpenglow.ops.comparison import Equal, Greater, IsInf, IsNaN, Less
 from alpenglow.ops.floating import NextAfter, SignBit
-from alpenglow.ops.gamma import Digamma, Lgamma, Polygamma
 from alpenglow.ops.gather import GatherElements
-from alpenglow.ops.incomplete import Zeta
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr, ShiftRight
-from alpenglow.ops.movement import unstretched
 from alpenglow.ops.normal import Erfc, Erfinv
 from alpenglow.ops.order import TopK
 from alpenglow.ops.root import Cbrt
@@ -44,11 +40,9 @@ FUNCTIONS: Mapping[str, type[Op]] = {
     "atan": Atan,
     "atanh": Atanh,
     "cosh": Cosh,
-    "digamma": Digamma,
     "erf": Erf,
     "erf_inv": Erfinv,
     "erfc": Erfc,
-    "lgamma": Lgamma,
     "sinh": Sinh,
 }
 
@@ -81,38 +75,9 @@ def square(s: Site) -> Made:
     return of_parts(s.g, real, s.g(Add(), product, product))
 
 
-@on("chlo.bessel_i1e", pointwise=True)
-def bessel_i1e(s: Site) -> Made:
-    return s.g(BesselI(1, True), s.wide(0))
-
-
 @on("chlo.is_inf", "chlo.is_pos_inf", "chlo.is_neg_inf", pointwise=True)
 def is_inf(s: Site) -> Made:
     return s.g(IsInf(s.plain != "is_pos_inf", s.plain != "is_neg_inf"), s.wide(0))
-
-
-@on(*both("zeta"), "chlo.zeta", pointwise=True)
-def zeta(s: Site) -> Made:
-    x, q = s.pair()
-    return s.g(Zeta(), x, q)
-
-
-@on("chlo.polygamma", "chlo.broadcast_polygamma", pointwise=True)
-def polygamma(s: Site) -> Made:
-    """The order must be a constant, the same for all elements."""
-    n, x = s.pair()
-    order = _same_for_all(n)
-    if order is None or order < 0 or order != int(order):
-        raise s.refuse("the order is no constant natural number")
-    return s.g(Polygamma(int(order)), x) if order else s.g(Digamma(), x)
-
-
-def _same_for_all(v: Value) -> float | None:
-    """Return the element that all are, if that is known."""
-    array = unstretched(v).array
-    if array is None or not array.size or (array != array.reshape(-1)[0]).any():
-        return None
-    return float(array.reshape(-1)[0])
 
 
 @on("chlo.next_after", "chlo.broadcast_next_after", pointwise=True)

@@ -14,7 +14,6 @@ from alpenglow.ops import (
     arithmetic,
     comparison,
     floating,
-    gamma,
     logarithm,
     logic,
     normal,
@@ -94,16 +93,8 @@ one("erfinv", normal.Erfinv(), "erf_inv")
 one("special_erfcx", normal.Erfcx(), "erfcx")
 one("special_ndtri", normal.Ndtri(), "ndtri")
 one("special_log_ndtr", normal.LogNdtr())
-one("lgamma", gamma.Lgamma())
-one("digamma", gamma.Digamma())
 one("neg", arithmetic.Neg())
 one("reciprocal", arithmetic.Reciprocal())
-
-
-@on("aten.polygamma.default")
-def polygamma(s: Site, n: int, x: Value) -> Made:
-    op = gamma.Polygamma(n) if n else gamma.Digamma()
-    return s.g(op, s.cast(x, s.result.dtype))
 
 
 @on("aten.rsqrt.default", "prims.rsqrt.default")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.extras.special.gamma import BERNOULLI, STIRLING, Lgamma
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Examples, Op, check_dtype
 from alpenglow.ir.types import FLOATS, TensorType
 from alpenglow.ops.arithmetic import Add, Mul, Neg
-from alpenglow.ops.gamma import BERNOULLI, STIRLING, Lgamma
 from alpenglow.ops.iterated import Iterated, State, narrowed
 from alpenglow.ops.logarithm import Log1p
 from alpenglow.ops.normal import Erfc

@@ -1,11 +1,13 @@
-"""Converters for special functions: of Bessel and Airy, incomplete, zeta, orthogonal."""
+"""Converters for special functions: of Bessel and Airy, gamma, zeta, orthogonal polynomials."""
 
 from __future__ import annotations
 
+from alpenglow.extras.special import airy, bessel, bessel_modified, gamma, incomplete
+from alpenglow.frontends.torch.convert_elementwise import one
 from alpenglow.frontends.torch.table import Made, Operand, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ops import airy, bessel, bessel_modified, incomplete, iterated
+from alpenglow.ops import iterated
 
 
 def special(op: Op, *targets: str) -> None:
@@ -33,6 +35,16 @@ special(bessel_modified.BesselK(0), "aten.special_modified_bessel_k0.default")
 special(bessel_modified.BesselK(1), "aten.special_modified_bessel_k1.default")
 special(bessel_modified.BesselK(0, True), "aten.special_scaled_modified_bessel_k0.default")
 special(bessel_modified.BesselK(1, True), "aten.special_scaled_modified_bessel_k1.default")
+
+
+one("lgamma", gamma.Lgamma())
+one("digamma", gamma.Digamma())
+
+
+@on("aten.polygamma.default")
+def polygamma(s: Site, n: int, x: Value) -> Made:
+    op = gamma.Polygamma(n) if n else gamma.Digamma()
+    return s.g(op, s.cast(x, s.result.dtype))
 
 
 def paired(op: Op, *targets: str) -> None:
