@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.base.extensions import bring_extras, bring_operators
+from alpenglow.extras.linalg.factorization import Cholesky, Eig, Eigh, Svd
+from alpenglow.extras.linalg.indefinite import Ldl, SolveLdl
+from alpenglow.extras.linalg.reflections import Qr, Reflect, Reflected
+from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular, Swaps
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Host, Op
 from alpenglow.ir.types import (
@@ -29,9 +33,7 @@ from alpenglow.ir.types import (
 from alpenglow.machines.vector.operators.blocked import Ungroup
 from alpenglow.machines.vector.operators.few_bits import PackNibbles
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.mersenne import (
     MersenneInteger,
     MersenneNormal,
@@ -41,8 +43,6 @@ from alpenglow.ops.mersenne import (
 )
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.packing import PackMatrix
-from alpenglow.ops.reflections import Qr, Reflect, Reflected
-from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular, Swaps
 
 Array = NDArray[Any]
 

@@ -20,6 +20,7 @@ from alpenglow.autodiff.formula import OPERATORS, PARTIALS
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.base.extensions import bring_extras
 from alpenglow.evaluate import evaluate
+from alpenglow.extras.linalg.factorization import Svd
 from alpenglow.extras.ml.tree import TreeEnsemble
 from alpenglow.extras.special.incomplete import IncompleteGamma, Zeta
 from alpenglow.ir.graph import Graph, Node, Value
@@ -32,7 +33,6 @@ from alpenglow.ops.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, S
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.ctc import Ctc, CtcGradient
-from alpenglow.ops.factorization import Svd
 from alpenglow.ops.floating import NextAfter
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, ScatterElements

@@ -13,6 +13,11 @@ import alpenglow as ag
 from alpenglow.autodiff import gradients
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.evaluate import evaluate
+from alpenglow.extras.linalg.factorization import Cholesky, Eig, Eigh, Svd
+from alpenglow.extras.linalg.indefinite import Ldl, SolveLdl
+from alpenglow.extras.linalg.linalg import Det, Eliminate
+from alpenglow.extras.linalg.reflections import Qr, Reflect, Reflected
+from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import type_of
@@ -28,15 +33,10 @@ from alpenglow.ops.complex import (
     ViewAsReal,
 )
 from alpenglow.ops.contraction import MatMul, turned
-from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.iterated import Orthogonal
-from alpenglow.ops.linalg import Det, Eliminate
 from alpenglow.ops.movement import Broadcast, Concat, Slice, Transpose
-from alpenglow.ops.reflections import Qr, Reflect, Reflected
 from alpenglow.ops.select import Where
-from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
 from differences import check, weighted_sum
 
 Array = NDArray[Any]

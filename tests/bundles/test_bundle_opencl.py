@@ -15,6 +15,7 @@ import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.bundles import Bundle
+from alpenglow.extras.linalg.reflections import Qr
 from alpenglow.machines.opencl.device import device_of
 from alpenglow.machines.opencl.devices import find
 from alpenglow.ops.activation import Relu
@@ -24,7 +25,6 @@ from alpenglow.ops.gather import Gather
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.movement import Transpose
-from alpenglow.ops.reflections import Qr
 from alpenglow.ops.softmax import Softmax
 from bundle_cases import run as build
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpenglow.extras.linalg.linalg import Eliminate
 from alpenglow.ir.op import Primitive
-from alpenglow.ops.linalg import Eliminate
 from alpenglow.ops.regions import (
     MaxRoiPool,
     MaxRoiPoolIndex,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from alpenglow.extras.linalg.inverse import Inverse
 from alpenglow.extras.ml.probability import Couple
 from alpenglow.extras.ml.tree import TreeEnsemble
 from alpenglow.ir.op import Primitive
-from alpenglow.ops.inverse import Inverse
 from alpenglow.ops.lookup import Find
 from loop_forms import check
 

@@ -14,6 +14,7 @@ import alpenglow as ag
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx import files
+from alpenglow.extras.linalg.factorization import Eigh
 from alpenglow.extras.ml.probability import Couple
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, NAMES
@@ -21,7 +22,6 @@ from alpenglow.machines.vector.operators.few_bits import PackNibbles
 from alpenglow.ops.activation import Relu, Swish
 from alpenglow.ops.arithmetic import Add, Div, Mul
 from alpenglow.ops.copy import Copy
-from alpenglow.ops.factorization import Eigh
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.in_range import InRange

@@ -16,6 +16,10 @@ import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx.pairs import pair
+from alpenglow.extras.linalg.factorization import Cholesky, Eig, Eigh, Svd
+from alpenglow.extras.linalg.indefinite import Ldl, SolveLdl
+from alpenglow.extras.linalg.reflections import Qr, Reflect, Reflected
+from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.extras.ml.tree import TreeEnsemble
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
@@ -50,8 +54,6 @@ from alpenglow.machines.vector.operators.winograd_back import (
 from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.counted import Unique
 from alpenglow.ops.ctc import Ctc, CtcGradient
-from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
-from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.linear_attention import LinearAttentionGradient
 from alpenglow.ops.mersenne import (
     MersenneInteger,
@@ -63,7 +65,6 @@ from alpenglow.ops.mersenne import (
 from alpenglow.ops.quantize import Requantize
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
-from alpenglow.ops.reflections import Qr, Reflect, Reflected
 from alpenglow.ops.regions import (
     MaxRoiPoolIndex,
     RoiAlignIndex,
@@ -73,7 +74,6 @@ from alpenglow.ops.regions import (
 from alpenglow.ops.sampling import Sample, SampleSlope, Spread
 from alpenglow.ops.scan import LinearScan
 from alpenglow.ops.select import BitCast, Cast
-from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ops.sum_at import SumAt
 from alpenglow.ops.suppress import Suppress
 from onnx_runs import Array, as_exported, imported, in_runtime

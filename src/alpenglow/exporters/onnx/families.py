@@ -7,7 +7,6 @@ from alpenglow.exporters.onnx import (
     write_gather,
     write_generate,
     write_iterated,
-    write_linalg,
     write_movement,
     write_normalize,
     write_order,
@@ -21,7 +20,6 @@ from alpenglow.exporters.onnx import (
     write_resample,
     write_sample,
     write_signal,
-    write_solving,
     write_window,
 )
 
@@ -32,7 +30,6 @@ __all__ = [
     "write_gather",
     "write_generate",
     "write_iterated",
-    "write_linalg",
     "write_movement",
     "write_normalize",
     "write_order",
@@ -46,6 +43,5 @@ __all__ = [
     "write_resample",
     "write_sample",
     "write_signal",
-    "write_solving",
     "write_window",
 ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.extras.linalg.inverse import Inverse
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Eye
-from alpenglow.ops.inverse import Inverse
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum, filled
 from alpenglow.ops.select import Where

@@ -12,7 +12,6 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.deform import DeformConv
-from alpenglow.ops.linalg import Det
 from alpenglow.ops.movement import Concat, Reshape, Slice
 from alpenglow.ops.regions import MaxRoiPool, RoiAlign
 from alpenglow.ops.sampling import AffineGrid, GridSample
@@ -161,8 +160,3 @@ def unpooled(s: Site, shape: tuple[Dim, ...], x: Value, indices: Value) -> Value
     """Return zeros of a shape with the elements of x at the indices."""
     indices = s.within(indices, 0, product(shape) - 1, "an index")
     return s.g(MaxUnpool(shape), x, indices)
-
-
-@on("Det", since=11)
-def det(s: Site) -> Made:
-    return s.g(Det(), s.input(0))

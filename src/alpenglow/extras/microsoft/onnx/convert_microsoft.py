@@ -12,6 +12,7 @@ from copy import copy
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.extras.linalg.inverse import Inverse
 from alpenglow.frontends.onnx.convert_contraction import gemm
 from alpenglow.frontends.onnx.convert_elementwise import LARGEST, MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_gather import gather_nd
@@ -29,7 +30,6 @@ from alpenglow.ops.comparison import GreaterOrEqual, LessOrEqual
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.inverse import Inverse
 from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.reduction import ReduceSum

@@ -13,20 +13,17 @@ import math
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.extras.linalg.matrices import halved, matrices, squares
+from alpenglow.extras.linalg.symmetric_factors import (
+    factors_of_symmetric,
+    packed_gradient,
+    unpacked,
+)
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype
 from alpenglow.ir.types import COMPLEX, Array, TensorType
-from alpenglow.ops.algebra import (
-    conjugate,
-    halved,
-    matrices,
-    negative,
-    plus,
-    product,
-    squares,
-)
+from alpenglow.ops.algebra import conjugate, negative, plus, product
 from alpenglow.ops.contraction import turned
-from alpenglow.ops.symmetric_factors import factors_of_symmetric, packed_gradient, unpacked
 
 GROWTH = (1 + math.sqrt(17)) / 8
 """How much smaller than its column an element may be, and still be the pivot."""

@@ -6,8 +6,10 @@ import numpy as np
 
 from alpenglow.autodiff import custom_gradient
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.extras.linalg.factorization import Eig, Eigh, Svd
+from alpenglow.extras.linalg.reflections import Qr, Reflect, Reflected
+from alpenglow.extras.linalg.torch.convert_solving import adjoined
 from alpenglow.frontends.movement import sliced
-from alpenglow.frontends.torch.convert_solving import adjoined
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Graph, Value
@@ -17,10 +19,8 @@ from alpenglow.ops.arithmetic import Abs, Maximum, Mul, Reciprocal
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.complex import ComplexMatMul, ComplexMul
 from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.factorization import Eig, Eigh, Svd
 from alpenglow.ops.movement import stretch
 from alpenglow.ops.reduction import ReduceMax
-from alpenglow.ops.reflections import Qr, Reflect, Reflected
 from alpenglow.ops.select import Where
 
 

@@ -13,10 +13,10 @@ from alpenglow.exporters.onnx.formula import OnnxMath
 from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_movement import expanded
 from alpenglow.exporters.onnx.writer import Operand, Refused, Tensor, Writer
+from alpenglow.extras.linalg.inverse import Inverse
+from alpenglow.extras.linalg.linalg import Det, Eliminate
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Value
-from alpenglow.ops.inverse import Inverse
-from alpenglow.ops.linalg import Det, Eliminate
 
 LAST = np.array([-2, -1], np.int64)
 """The axes of a matrix."""

@@ -14,12 +14,7 @@ import numpy as np
 from numpy.linalg import _umath_linalg as lapack
 
 from alpenglow.base.errors import FeedError, UnsupportedError
-from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Examples, Op, Primitive
-from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
-from alpenglow.ops.algebra import (
-    adjoint,
-    as_elements,
+from alpenglow.extras.linalg.matrices import (
     block,
     by_columns,
     by_rows,
@@ -28,19 +23,26 @@ from alpenglow.ops.algebra import (
     least,
     lower,
     matrices,
-    minus,
     on_diagonal,
+    squares,
+    unit,
+    with_rows,
+)
+from alpenglow.extras.linalg.solving import Lu, SolveTriangular, Swaps
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Examples, Op, Primitive
+from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
+from alpenglow.ops.algebra import (
+    adjoint,
+    as_elements,
+    minus,
     over,
     plus,
     product,
     real_part,
-    squares,
     times,
-    unit,
-    with_rows,
 )
 from alpenglow.ops.arithmetic import Mul, Sub
-from alpenglow.ops.solving import Lu, SolveTriangular, Swaps
 
 SINGLE = {np.dtype(np.float32): "f->fff", np.dtype(np.complex64): "F->FfF"}
 """Element types whose singular values LAPACK finds in single precision, and its signature."""

@@ -8,6 +8,20 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.extras.linalg.matrices import (
+    block,
+    by_rows,
+    folded,
+    least,
+    lower,
+    matrices,
+    on_diagonal,
+    padded,
+    unit,
+    upper,
+    zeros,
+)
+from alpenglow.extras.linalg.solving import SolveTriangular, divided, factors_pulled
 from alpenglow.ir.dims import known, smaller
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive
@@ -15,26 +29,14 @@ from alpenglow.ir.types import COMPLEX, Array, TensorType
 from alpenglow.ops.algebra import (
     adjoint,
     as_elements,
-    block,
-    by_rows,
     conjugate,
-    folded,
-    least,
-    lower,
-    matrices,
     minus,
     negative,
-    on_diagonal,
-    padded,
     plus,
     product,
     times,
-    unit,
-    upper,
-    zeros,
 )
 from alpenglow.ops.movement import Concat, Reshape, stretch
-from alpenglow.ops.solving import SolveTriangular, divided, factors_pulled
 
 Grads = tuple[Value | None, ...]
 

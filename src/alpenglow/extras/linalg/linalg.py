@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpenglow.extras.linalg.matrices import check_square, diagonal, unit, with_rows, zeros
+from alpenglow.extras.linalg.solving import Lu, SolveTriangular, Swaps, factors_pulled, unpacked
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype
 from alpenglow.ir.types import FLOATS, Array, TensorType
-from alpenglow.ops.algebra import check_square, diagonal, unit, with_rows, zeros
 from alpenglow.ops.arithmetic import Abs, Add, Mul, Neg
 from alpenglow.ops.comparison import Equal, Less
 from alpenglow.ops.contraction import turned
@@ -15,7 +16,6 @@ from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import append_axes, stretch
 from alpenglow.ops.reduction import ReduceMax, ReduceProd, as_type, filled, in_floats
 from alpenglow.ops.select import Where
-from alpenglow.ops.solving import Lu, SolveTriangular, Swaps, factors_pulled, unpacked
 
 NEAR = 1e-8
 """How small a pivot is, against the largest element, where a matrix hardly has an inverse."""

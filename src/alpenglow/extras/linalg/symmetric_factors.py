@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.algebra import (
+from alpenglow.extras.linalg.matrices import (
     by_columns,
     by_rows,
     diagonal,
     halved,
     lower,
     on_diagonal,
-    product,
     unit,
     with_rows,
 )
+from alpenglow.extras.linalg.solving import SolveTriangular, Swaps
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ops.algebra import product
 from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Sub
 from alpenglow.ops.comparison import Equal, Greater, Less
 from alpenglow.ops.contraction import turned
@@ -29,7 +30,6 @@ from alpenglow.ops.movement import stretch
 from alpenglow.ops.reduction import ReduceSum, as_type, filled
 from alpenglow.ops.scan import CumSum
 from alpenglow.ops.select import Where
-from alpenglow.ops.solving import SolveTriangular, Swaps
 
 
 @dataclass(frozen=True, slots=True)

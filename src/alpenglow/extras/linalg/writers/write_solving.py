@@ -8,13 +8,13 @@ import numpy as np
 
 from alpenglow.exporters.onnx.formula import OnnxMath
 from alpenglow.exporters.onnx.table import on
-from alpenglow.exporters.onnx.write_linalg import LAST, Rows, number_of
 from alpenglow.exporters.onnx.write_movement import expanded, transposed
 from alpenglow.exporters.onnx.writer import Tensor, Writer
+from alpenglow.extras.linalg.factorization import Cholesky
+from alpenglow.extras.linalg.solving import Lu, SolveTriangular, Swaps
+from alpenglow.extras.linalg.writers.write_linalg import LAST, Rows, number_of
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
-from alpenglow.ops.factorization import Cholesky
-from alpenglow.ops.solving import Lu, SolveTriangular, Swaps
 
 
 @on(Lu)

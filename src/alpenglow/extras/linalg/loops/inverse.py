@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from alpenglow.extras.linalg.inverse import Inverse
 from alpenglow.kernel.expr import Expr
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, push
-from alpenglow.ops.inverse import Inverse
 
 
 @push(Inverse)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.extras.linalg.factorization import Cholesky
+from alpenglow.extras.linalg.indefinite import Ldl, SolveLdl
+from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular, Swaps
 from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.convert_index import common_shape, permuted
@@ -15,15 +18,12 @@ from alpenglow.ir.types import COMPLEX, DTYPES
 from alpenglow.ops.arithmetic import Abs, Mul, Neg, Sign
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.complex import Conjugate
-from alpenglow.ops.factorization import Cholesky
 from alpenglow.ops.gather import GatherElements
 from alpenglow.ops.generate import Eye, Range
 from alpenglow.ops.in_range import InRange
-from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.movement import Trilu, stretch
 from alpenglow.ops.reduction import ReduceProd, ReduceSum
 from alpenglow.ops.select import Where
-from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular, Swaps
 from alpenglow.ops.transcendental import Log
 
 

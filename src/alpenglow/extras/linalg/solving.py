@@ -8,26 +8,22 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, known
-from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Examples, Primitive, check_dtype
-from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.algebra import (
-    adjoint,
+from alpenglow.extras.linalg.matrices import (
     block,
     least,
     lower,
     matrices,
-    minus,
-    negative,
-    plus,
-    product,
     squares,
     unit,
     upper,
     with_rows,
     zeros,
 )
+from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Examples, Primitive, check_dtype
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.algebra import adjoint, minus, negative, plus, product
 from alpenglow.ops.movement import Concat
 
 

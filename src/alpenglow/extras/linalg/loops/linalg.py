@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from alpenglow.extras.linalg.linalg import Eliminate
 from alpenglow.ir.dims import ceil_div, is_open, known
 from alpenglow.kernel.expr import Expr, lift
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, push
 from alpenglow.loops.rows import block, width
-from alpenglow.ops.linalg import Eliminate
 
 
 @push(Eliminate)

@@ -1,0 +1,1 @@
+"""Writers of nodes of ONNX for linear algebra."""
