@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from alpenglow.extras.special.bessel_modified import BesselI
 from alpenglow.extras.special.gamma import Digamma, Lgamma, Polygamma
 from alpenglow.extras.special.incomplete import Zeta
-from alpenglow.frontends.stablehlo.complex_values import by_parts
+from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.stablehlo.table import Made, Site, both, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.movement import unstretched
 
 FUNCTIONS: Mapping[str, type[Op]] = {"digamma": Digamma, "lgamma": Lgamma}
@@ -20,8 +19,7 @@ FUNCTIONS: Mapping[str, type[Op]] = {"digamma": Digamma, "lgamma": Lgamma}
 @on(*(f"chlo.{name}" for name in FUNCTIONS), pointwise=True)
 def function(s: Site) -> Made:
     s.count(1)
-    x, op = s.wide(0), FUNCTIONS[s.plain]
-    return by_parts(s, op, x) if x.type.dtype in COMPLEX else s.g(op(), x)
+    return apply(s.g, FUNCTIONS[s.plain](), s.wide(0))
 
 
 @on("chlo.bessel_i1e", pointwise=True)
