@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from tests.frontends.tflite.litert.written import Probe
+from tests.frontends.tflite.litert.probe import Probe
 
 from alpenglow.ir.types import DTYPES, NAMES, Array
 

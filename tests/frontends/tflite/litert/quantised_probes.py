@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from tests.frontends.tflite.litert.written import Probe
+from tests.frontends.tflite.litert.probe import Probe
 
 from alpenglow.frontends.tflite.model import Grid
 from alpenglow.ir.types import DTYPES, Array

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from tests.frontends.tflite.litert.probe import Probe
 from tests.frontends.tflite.litert.quantised_probes import (
     RANDOM,
     ZEROS,
@@ -14,7 +15,6 @@ from tests.frontends.tflite.litert.quantised_probes import (
     grid,
     scale,
 )
-from tests.frontends.tflite.litert.written import Probe
 
 from alpenglow.frontends.tflite.model import Grid
 from alpenglow.ir.types import DTYPES, Array

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 from tests.frontends.tflite.litert import probes
+from tests.frontends.tflite.litert.probe import Probe
 from tests.frontends.tflite.litert.quantised_probes import (
     RANDOM,
     ZEROS,
@@ -20,7 +21,6 @@ from tests.frontends.tflite.litert.quantised_probes import (
     scale,
     weights,
 )
-from tests.frontends.tflite.litert.written import Probe
 
 from alpenglow.frontends.tflite.converters import moves
 from alpenglow.frontends.tflite.model import Grid

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from tests.frontends.tflite.litert.probe import Probe
 from tests.frontends.tflite.litert.probes import FAMILIES, STATEFUL
-from tests.frontends.tflite.litert.written import Probe, run, run_steps, written
+from tests.frontends.tflite.litert.written import run, run_steps, written
 
 import alpenglow as ag
 from alpenglow.evaluate import evaluate

@@ -11,9 +11,10 @@ from tests.frontends.tflite.litert import (
     quantised_probes_elementwise,
     quantised_probes_structure,
 )
+from tests.frontends.tflite.litert.probe import Probe
 from tests.frontends.tflite.litert.quantised_probes import RANDOM
 from tests.frontends.tflite.litert.test_probes import Family, drawn_like, listed, wrong
-from tests.frontends.tflite.litert.written import Probe, run, run_steps, written
+from tests.frontends.tflite.litert.written import run, run_steps, written
 
 import alpenglow as ag
 from alpenglow.base.errors import FeedError
