@@ -1,0 +1,44 @@
+"""Graphs that converters make of small recorded programs, against their digests.
+
+See *Goldens of converters* in docs/testing.md for what a golden says, and how it is recorded.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.frontends import goldens
+from tests.frontends.digests import digest, text_of
+from tests.frontends.programs import GRAPHS
+
+MOST = 3
+"""Of so many graphs that changed the text is shown."""
+
+
+def changed(front_end: str, name: str) -> list[str]:
+    """Return what became of the programs whose graphs are not those that were recorded."""
+    found: list[str] = []
+    for program, recorded in goldens.read(front_end, name):
+        try:
+            text = text_of(GRAPHS[front_end](name, program))
+            now = digest(text)
+        except Exception as error:  # of any kind: a converter has a mistake
+            now, text = f"{type(error).__name__}: {error}", ""
+        if now != recorded:
+            shown = text if len(found) < MOST else ""
+            found.append(f"{program} : {recorded}, now {now}\n{shown}")
+    return found
+
+
+@pytest.mark.parametrize("name", goldens.names("torch"))
+def test_torch(name: str) -> None:
+    assert not changed("torch", name)
+
+
+@pytest.mark.parametrize("name", goldens.names("stablehlo"))
+def test_stablehlo(name: str) -> None:
+    assert not changed("stablehlo", name)
+
+
+@pytest.mark.parametrize("name", goldens.names("tflite"))
+def test_tflite(name: str) -> None:
+    assert not changed("tflite", name)
