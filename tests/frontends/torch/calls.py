@@ -82,10 +82,15 @@ def read_call(line: str) -> Recorded:
     tree = ast.parse(called, mode="eval").body
     assert isinstance(tree, ast.Call), f"no call: {line}"
     named = ((str(k.arg), k.value) for k in tree.keywords)
-    arguments = {n[:-1] if iskeyword(n[:-1]) else n: _value(v) for n, v in named}
+    arguments = {_spelled(n): _value(v) for n, v in named}
     made = ast.parse(f"({results},)", mode="eval").body
     assert isinstance(made, ast.Tuple), f"no results: {line}"
     return Recorded(ast.unparse(tree.func), arguments, tuple(map(_result, made.elts)))
+
+
+def _spelled(name: str) -> str:
+    """Return the name of an argument as the schema has it."""
+    return name[:-1] if name.endswith("_") and iskeyword(name[:-1]) else name
 
 
 def _result(tree: ast.expr) -> tuple[TensorType, bool] | None:
