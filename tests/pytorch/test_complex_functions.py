@@ -37,3 +37,19 @@ def test_sums_and_products_of_complex_numbers() -> None:
     assert_equals_eager(lambda v: torch.cumsum(v, 1), x)
     assert_equals_eager(lambda v: torch.cumprod(v, 1), x)
     assert_equals_eager(lambda v: torch.prod(v, 0, keepdim=True), x)
+
+
+@pytest.mark.parametrize("ord", [2, 1, 0, 3, 0.5, float("inf"), -float("inf")])
+def test_norms_of_complex_numbers(ord: float) -> None:
+    x = INNER[:24].reshape(4, 6)
+    assert_equals_eager(lambda v: torch.linalg.vector_norm(v, ord), x)
+    assert_equals_eager(lambda v: torch.linalg.vector_norm(v, ord, dim=1, keepdim=True), x)
+
+
+def test_lengths_of_complex_numbers() -> None:
+    x = INNER[:24].reshape(4, 6)
+    assert_equals_eager(torch.linalg.matrix_norm, x)
+    assert_equals_eager(torch.norm, x)
+    assert_equals_eager(lambda v: torch.dist(v, v.flip(0)), x)
+    assert_equals_eager(lambda v: torch.nn.functional.normalize(v, dim=1), x)
+    assert_equals_eager(lambda v: torch.renorm(v, 2, 0, 1.5), x)

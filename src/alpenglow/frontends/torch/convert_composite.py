@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import sliced
-from alpenglow.frontends.numbers import wide
+from alpenglow.frontends.numbers import apply, wide
 from alpenglow.frontends.torch.convert_movement import (
     constant_pad,
     repeat,
@@ -23,7 +23,8 @@ from alpenglow.frontends.torch.convert_reduction import norm
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
-from alpenglow.ops.arithmetic import Div, Mul, Sub
+from alpenglow.ir.types import COMPLEX
+from alpenglow.ops.arithmetic import Abs, Div, Mul, Sub
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.logarithm import Log1p
@@ -226,7 +227,8 @@ def vector_norm(
     keepdim: bool = False, dtype: str | None = None,
 ) -> Made:  # fmt: skip
     axes = axes_of(dim, x.type.rank)
-    y = norm(s, last(s, s.cast(x, wide(s.result.dtype)), axes), float(ord))
+    lengths = apply(s.g, Abs(), x) if x.type.dtype in COMPLEX else x
+    y = norm(s, last(s, s.cast(lengths, wide(s.result.dtype)), axes), float(ord))
     return s.reshaped(s.cast(y, s.result.dtype), s.result.shape)
 
 
