@@ -144,16 +144,17 @@ OF_ONNX = (
         "bool(s.attribute(\"largest\", 1)))", "True)",
     ),
     Mistake(
-        "CropAndResize exchanges x and y", f"{ONNX}/convert_microsoft.py",
+        "CropAndResize exchanges x and y", "extras/microsoft/onnx/convert_microsoft.py",
         "s.g(Concat(3), places[1], places[0])", "s.g(Concat(3), places[0], places[1])",
     ),
     Mistake(
-        "unidirectional is the default of Attention", f"{ONNX}/convert_microsoft_attention.py",
+        "unidirectional is the default of Attention",
+        "extras/microsoft/onnx/convert_microsoft_attention.py",
         "more])\n    causal = bool(s.attribute(\"unidirectional\", 0))",
         "more])\n    causal = bool(s.attribute(\"unidirectional\", 1))",
     ),
     Mistake(
-        "Normalizer by L1 sums what is negative", f"{ONNX}/convert_ml.py",
+        "Normalizer by L1 sums what is negative", "extras/ml/onnx/convert_ml.py",
         "s.g(ReduceSum(axes), s.g(Abs(), x))", "s.g(ReduceSum(axes), x)",
     ),
     Mistake(
@@ -236,7 +237,7 @@ OF_STABLEHLO = (
     ),
     Mistake(
         "a reduction by and says if any holds", f"{STABLEHLO}/convert_reduction.py",
-        "\"stablehlo.and\": ReduceMin,", "\"stablehlo.and\": ReduceMax,",
+        "\"stablehlo.and\": \"stablehlo.minimum\"", "\"stablehlo.and\": \"stablehlo.maximum\"",
     ),
     Mistake(
         "a scattered window that hangs over the end is written", f"{STABLEHLO}/convert_scatter.py",

@@ -5,10 +5,18 @@ See *Goldens of converters* in docs/testing.md for what a golden says, and how i
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.frontends import goldens
 from tests.frontends.digests import digest, text_of
+from tests.frontends.planted import PLANTED
 from tests.frontends.programs import GRAPHS
+from tests.fuzz.mistakes import Mistake
+
+import alpenglow as ag
+
+PACKAGE = Path(ag.__file__).parent
 
 MOST = 3
 """Of so many graphs that changed the text is shown."""
@@ -42,3 +50,12 @@ def test_stablehlo(name: str) -> None:
 @pytest.mark.parametrize("name", goldens.names("tflite"))
 def test_tflite(name: str) -> None:
     assert not changed("tflite", name)
+
+
+@pytest.mark.parametrize("mistake", PLANTED, ids=lambda m: m.name)
+def test_the_place_of_a_planted_mistake_is_in_the_sources(mistake: Mistake) -> None:
+    """Otherwise `tests.frontends.plant` would run the tests without a mistake."""
+    source = (PACKAGE / mistake.file).read_text(encoding="utf-8")
+
+    assert source.count(mistake.old) == 1
+    assert mistake.old != mistake.new
