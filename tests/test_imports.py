@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +110,26 @@ def test_types_are_imported_like_all_else() -> None:
     hiding = [f for f in files if f.name != "__init__.py" and "TYPE_CHECKING" in f.read_text()]
 
     assert hiding == []
+
+
+def test_imports_inside_functions_are_those_that_the_architecture_names() -> None:
+    root = Path(ag.__file__).parent
+    trees = {f.relative_to(root).as_posix(): ast.parse(f.read_text()) for f in root.rglob("*.py")}
+    inside = {
+        name for name, tree in trees.items() for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(isinstance(x, ast.Import | ast.ImportFrom) for x in ast.walk(node))
+    }  # fmt: skip
+    calling = {
+        name for name, tree in trees.items() for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module")
+    }  # fmt: skip
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+    rows = page.partition("### Imports inside functions")[2].partition("\n## ")[0].splitlines()
+    named = re.findall(r"`([\w/]+\.py)`", " ".join(row.split("|")[1] for row in rows if "|" in row))
+
+    assert inside == set()
+    assert sorted(named) == sorted(calling)
 
 
 def test_names_stay_functions_after_their_modules_are_imported(tmp_path: Path) -> None:
