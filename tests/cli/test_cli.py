@@ -395,7 +395,8 @@ def test_check_names_all_that_is_missing(folder: Path) -> None:
     found = answer("check strange.onnx", 1)
 
     assert not found["ok"]
-    assert "Unheard (1 node)" in found["missing"] and "Unknown (1 node)" in found["missing"]
+    assert "Unheard (1 node at 'r')" in found["missing"]
+    assert "Unknown (1 node at 'g')" in found["missing"]
 
 
 def test_verify_agrees_with_the_interpreter(folder: Path) -> None:

@@ -123,7 +123,7 @@ MISTAKES = (
         "Load(state.buffer, row)",
     ),
     Mistake(
-        "trees send a NaN where their nodes say of the sibling", f"{LOOPS}/tree.py",
+        "trees send a NaN where their nodes say of the sibling", "extras/ml/loops/tree.py",
         "k.m.bit_and(k.m.isnan(value), nan)", "k.m.bit_and(k.m.isnan(value), k.m.bit_not(nan))",
     ),
     Mistake(
@@ -233,6 +233,6 @@ MISTAKES = (
     ),
     Mistake(
         "a second direction begins with the state of the first", f"{ONNX}/convert_recurrent.py",
-        "    return part(s, states, direction)", "    return part(s, states, 0)",
+        "    return of_direction(s, states, direction)", "    return of_direction(s, states, 0)",
     ),
 )  # fmt: skip

@@ -258,4 +258,4 @@ def test_an_operator_that_is_missing_in_a_branch_is_named_at_once() -> None:
     then = graph([node("Unheard", ["x"], ["a"])], (), ["a"])
     text = refused(branching(then, NEGATED))
 
-    assert "Unheard (1 node)" in text
+    assert "Unheard (1 node at 'a')" in text
