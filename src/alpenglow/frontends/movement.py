@@ -39,7 +39,7 @@ def part(g: Graph, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) ->
 
 
 def sliced(g: Graph, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:
-    """Return what `part` does as a Slice, also of all elements."""
+    """Return the same elements as `part`, by a Slice even if these are all elements."""
     assert 0 <= axis < x.type.rank, "the axis counts from the front"
     starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
     sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))

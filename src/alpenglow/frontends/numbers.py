@@ -34,7 +34,7 @@ Build = Callable[..., Value]
 
 
 def apply(g: Graph, op: Op, *xs: Value | None) -> Value:
-    """Apply an operator to operands of one kind of elements, which that of the first one shows.
+    """Apply an operator to operands; the element type of the first one decides how it is built.
 
     Raises UnsupportedError for complex numbers if there is no such operator on them.
     """
@@ -237,7 +237,8 @@ def _integer_convolution(
 def _straightened(
     g: Graph, op: ConvTranspose, x: Value, w: Value
 ) -> tuple[Conv, Value, Value]:  # fmt: skip
-    """Return what a transposed convolution is: one of x with zeros, by weights read backwards."""
+    """Return a convolution equal to a transposed one: zeros between the elements of x, and the
+    weights reversed."""
     kernel, group = tuple(map(fixed, w.type.shape[2:])), op.group
     n, (inputs, outputs) = len(kernel), w.type.shape[:2]
     reach = [(k - 1) * d for k, d in zip(kernel, op.dilations, strict=True)]

@@ -126,7 +126,7 @@ class StepImporter(PartImporter, Generic[P]):
         """Import a step that runs no regions."""
 
     def _granted(self) -> object:
-        """Return what the import takes for granted so far, to be compared."""
+        """Return a record of all assumptions that the import has made so far, to be compared."""
 
     # ── steps ──
 

@@ -126,7 +126,8 @@ def step_of(call: Call, origin: Call | None = None) -> CallStep:
 
 
 def control(step: CallStep, importer: Importing) -> Control[Applied] | None:
-    """Return how a call runs functions; None if it runs none, or turns too often.
+    """Return the control flow that a call is; None if it runs no function, or is a loop that is not
+    known to turn a few times.
 
     Raises Needed if a condition on extents decides which are not known.
     """
@@ -173,7 +174,7 @@ def _branch(call: Call, origin: Call, importer: Importing) -> Control[Applied]:
 def scanning(
     call: Call, origin: Call
 ) -> tuple[tuple[Argument, ...], tuple[Argument, ...], tuple[Argument, ...], Function]:
-    """Return what a scan carries, what it goes along, what else it reads, and its function.
+    """Return the carried operands of a scan, the scanned ones, the others, and its function.
 
     The function maps (carried …, slice …, others …) to (carried …, slice …).
     """
@@ -185,9 +186,9 @@ def scanning(
 
 
 def of_tensors(step: CallStep) -> tuple[list[CallStep], dict[str, TensorType]]:
-    """Return the steps that stand for a loop on numbers, and the types of results that these have.
+    """Return the steps that replace a loop if it carries numbers, and the types of their results.
 
-    A number is a tensor to the loop; one that it makes is read out of a tensor behind it.
+    The loop carries each number as a tensor.  A step behind it reads the final number out of it.
     """
     call, origin = step.payload.call, step.payload.origin
     before: list[Call] = []

@@ -113,7 +113,7 @@ class Importer(StepImporter[Applied]):
         self._names = {*g.inputs}
 
     def body(self, body: Body, operands: Sequence[Value | None]) -> list[Value]:
-        """Import a body, whose inputs are these operands, and return the values of its outputs."""
+        """Import a body on operands, one for each input, and return the values of its outputs."""
         self.types |= body.types
         self.constants |= body.constants
         for name, v in zip(body.inputs, operands, strict=True):
@@ -203,7 +203,7 @@ class Importer(StepImporter[Applied]):
                 self._keep(step, result, made)
 
     def output(self, argument: Argument, dtype: str = "") -> Value:
-        """Return an output of a body: a tensor, or a number as one, if need be of a type."""
+        """Return an output of a body as a tensor; `dtype` is the element type of a number."""
         argument = self.argument(argument)
         if isinstance(argument, Value):
             return argument
@@ -353,7 +353,7 @@ class Importer(StepImporter[Applied]):
             raise ModelError(f"{call.target}: {error}", node=step.label) from error
 
     def _keep(self, step: CallStep, name: str, r: Value | Argument) -> None:
-        """Let a result go by a name: a tensor, an extent, or another number."""
+        """Record a result by its name: a tensor, an extent, or another number."""
         is_ours = step.make is not None or step.kind in (SAME, NUMBER)
         assert is_ours or r is not None, "a result that is read is not made"
         if isinstance(r, Value) or name in self.types:
@@ -491,7 +491,7 @@ class Importer(StepImporter[Applied]):
 
 
 class Apart(Importer):
-    """An importer of what is evaluated at once: a refusal ends it."""
+    """An importer of steps that are evaluated during the import; a refusal is raised at once."""
 
     def _refuse(self, step: CallStep, reason: str, waits: bool = False) -> None:
         raise UnsupportedError(reason)
