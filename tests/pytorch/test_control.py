@@ -326,6 +326,19 @@ def test_a_branch_is_a_graph_behind_what_depends_on_data() -> None:
         assert_equal(exe, kept, (rows(3) * scale,))
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_number_is_read_behind_a_long_chain(is_whole: bool) -> None:
+    def chained(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        for _ in range(600):
+            n, x = n + 1, torch.relu(x) if is_whole else x
+        return x[: (x.sum(1).argmax() if is_whole else n - 599).item() + 1]
+
+    exe = ag.compile(exported((chained, (rows(4), number(1)), None, ())), "interpreter")
+
+    for n in (0, 2):
+        assert_equal(exe, chained, (rows(4, seed=n), number(n)))
+
+
 def test_a_number_out_of_its_range_ends_the_call() -> None:
     def checked(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
         k = n.item()

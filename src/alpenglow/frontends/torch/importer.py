@@ -20,6 +20,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
+from alpenglow.frontends import contents
 from alpenglow.frontends.control import Control
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.stepped import StepImporter
@@ -64,7 +65,7 @@ from alpenglow.ir.dims import (
     names,
     symbol,
 )
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
@@ -133,6 +134,34 @@ class Importer(StepImporter[Applied]):
         own = (step.payload.call for step in kept if step.payload.call is step.payload.origin)
         self._modules.update(call.module for call in own)
         super().run(kept)
+
+    def contents(self, v: Value) -> Array | None:
+        """Return the elements of v if it is a small integer tensor whose elements are known.
+
+        Nothing is known of nodes until it is asked for.  Then all that decide v are looked at in
+        order: a chain of them may be as long as the model, and recursion would end at a limit.
+        """
+        if v.producer is not None and v not in self.known:
+            for node in self._behind(v.producer):
+                if contents.may_be_shape(node):
+                    self._settle([node])
+                else:
+                    self.known |= dict.fromkeys(node.results)
+        return super().contents(v)
+
+    def _behind(self, last: Node) -> list[Node]:
+        """Return the nodes, in order, that may decide the contents of one and are not known."""
+        found, waiting = {last}, [last]
+        while waiting:
+            node = waiting.pop()
+            if not contents.may_be_shape(node):
+                continue
+            for v in node.inputs:
+                if v is None or v.producer is None or v in self.known or v.producer in found:
+                    continue
+                found.add(v.producer)
+                waiting.append(v.producer)
+        return [n for n in self.g.nodes if n in found]
 
     def results(self, names: Mapping[str, str]) -> dict[str, Array]:
         return {}

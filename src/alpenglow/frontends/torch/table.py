@@ -302,11 +302,8 @@ class Site:
             return tuple(told.reshape(-1).tolist()), list(beside)
         return cut(f"{self.call.name}#{self._measures - 1}", v, beside, self._context)
 
-    def truth(self, condition: Value | Condition | Dim) -> bool:
-        """Return whether a condition holds, of extents or of data, which must be known then."""
-        if isinstance(condition, Value):
-            (element,) = self.measured(condition)
-            return bool(element != 0)
+    def truth(self, condition: Condition | Dim) -> bool:
+        """Return True if a condition on extents holds; raise Needed if they are not known yet."""
         if not isinstance(condition, Condition):
             return bool(condition)
         if not all(known(x) for x, _ in condition.guards):
