@@ -22,7 +22,7 @@ import numpy as np
 
 import alpenglow as ag
 from alpenglow.base.sizes import parse_nbytes
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 
 SIDE = 4096
 PIECE = SIDE * SIDE * 4

@@ -24,7 +24,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import alpenglow as ag
-from alpenglow.runtime.staged import Runner
+from alpenglow.runtime.staged.staged import Runner
 from dynamic import Array, growing, relative_error, runtime
 
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

@@ -21,8 +21,8 @@ import numpy as np
 
 import alpenglow as ag
 from alpenglow.machines.opencl.devices import devices
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.runtime.in_process import InProcess
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.runtime.executables.in_process import InProcess
 
 BURST = 5
 

@@ -17,8 +17,8 @@ import numpy as np
 
 import alpenglow as ag
 from alpenglow.base.cpus import granted_cpus
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.ops.product.contraction import MatMul
 
 ROUNDS, CALLS, MANY = 200, 50, 2000
 EXTENT, PRODUCTS = 512, 200

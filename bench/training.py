@@ -34,7 +34,7 @@ from torch.nn import functional as F
 import alpenglow as ag
 from alpenglow import train
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.tensor.movement import Reshape
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "pytorch"))
 from torch_zoo import import_torchvision

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Clip
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose
-from alpenglow.ops.normalize import BatchNorm
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.reduction import ReduceMean
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Clip
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.normalize import BatchNorm
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Transpose
+from alpenglow.ops.window.conv_transpose import ConvTranspose
+from alpenglow.ops.window.pooling import MaxPool
 from train_cases import CLASSES, samples
 
 Array = NDArray[Any]

@@ -15,7 +15,7 @@ import alpenglow as ag
 from alpenglow.evaluate import apply
 from alpenglow.machines.api import Artifact, Entry
 from alpenglow.program import Instr, Region
-from alpenglow.runtime.installed import Installed
+from alpenglow.runtime.executables.installed import Installed
 
 
 class Event:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from alpenglow.autodiff import gradients
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.reduction.reduction import ReduceSum
 
 Array = NDArray[Any]
 

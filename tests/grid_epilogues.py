@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Gelu, Relu, Sigmoid
-from alpenglow.ops.arithmetic import Add, Maximum, Mul
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose
+from alpenglow.ops.elementwise.activation import Gelu, Relu, Sigmoid
+from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Mul
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Transpose
 
 EXACT = ("none", "relu", "bias", "residual", "stretched", "square", "twice")
 """Those that make whole numbers of whole numbers."""

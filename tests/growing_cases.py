@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import alpenglow as ag
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.cache import UpdateCache
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.generate import Shape
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast, Concat, Slice, Transpose
-from alpenglow.ops.select import Cast
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.sequence.cache import UpdateCache
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.generate import Shape
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Slice, Transpose
 
 Array = NDArray[Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 import alpenglow as ag
 from alpenglow.host.network import Network, Step
 from alpenglow.ir.metadata import NONE
-from alpenglow.runtime.calls import Call
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.call.calls import Call
+from alpenglow.runtime.executables.executor import Executable
 
 PATIENT = 30.0
 """Seconds: what does not end is found, and no busy machine is taken for it."""

@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 import alpenglow as ag
-from alpenglow.runtime.row import Ran
-from alpenglow.runtime.runner import Runner
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.runtime.staged.row import Ran
+from alpenglow.runtime.staged.runner import Runner
+from alpenglow.runtime.staged.staged import StagedExecutable
 from staged_cases import F32, GOES, GOES_ON, I64, ITERATION, Feeds, graph, info, model, node
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 import alpenglow as ag
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.arithmetic import Add, Clip
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Reshape
-from alpenglow.ops.reduction import ReduceMean
+from alpenglow.ops.elementwise.arithmetic import Add, Clip
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.tensor.movement import Reshape
 from alpenglow.quant import activations
 
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from alpenglow.frontends.onnx.attributes import attribute_value
+from alpenglow.frontends.onnx.file.attributes import attribute_value
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted
 from alpenglow.ir.op import Host
-from alpenglow.ops.demand import text
+from alpenglow.ops.host.demand import text
 
 ML = "ai.onnx.ml"
 

@@ -32,17 +32,17 @@ from alpenglow.ir.types import (
 )
 from alpenglow.machines.vector.operators.blocked import Ungroup
 from alpenglow.machines.vector.operators.few_bits import PackNibbles
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.mersenne import (
+from alpenglow.ops.random.mersenne import (
     MersenneInteger,
     MersenneNormal,
     MersennePermutation,
     MersenneUniform,
     MersenneUniformWhere,
 )
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.packing import PackMatrix
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose
+from alpenglow.ops.tensor.packing import PackMatrix
 
 Array = NDArray[Any]
 

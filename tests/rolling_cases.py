@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu, Tanh
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Concat, Pad
-from alpenglow.ops.pooling import AveragePool, MaxPool
-from alpenglow.ops.reduction import ReduceMean
+from alpenglow.ops.elementwise.activation import Relu, Tanh
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.tensor.movement import Concat, Pad
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 
 Rng = np.random.Generator
 

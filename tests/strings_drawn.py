@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.ops.demand import text
+from alpenglow.ops.host.demand import text
 
 Array = NDArray[Any]
 Random = np.random.Generator

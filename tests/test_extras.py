@@ -28,8 +28,8 @@ FOLDER = Path(extras.__file__).parent
 PRODUCT = """
 import numpy as np
 import alpenglow as ag
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.product.contraction import MatMul
 g = ag.Graph("product")
 x, w = g.input("x", "f32[2,3]"), g.constant(np.ones((3, 4), np.float32))
 g.output("y", g(Relu(), g(MatMul(), x, w)))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import alpenglow as ag
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.elementwise.arithmetic import Add
 
 FACE = ("alpenglow", "alpenglow.base", "alpenglow.cli")
 """What there is of ours before anything is asked for."""
@@ -80,7 +80,7 @@ def test_an_archive_is_run_without_what_reads_models(archive: Path) -> None:
 def test_a_graph_of_ones_own_is_compiled_without_onnx(tmp_path: Path) -> None:
     code = """
 import alpenglow as ag
-from alpenglow.ops.activation import Relu
+from alpenglow.ops.elementwise.activation import Relu
 g = ag.Graph("g")
 g.output("y", g(Relu(), g.input("x", "f32[4]")))
 ag.compile(g)

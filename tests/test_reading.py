@@ -85,5 +85,5 @@ def test_what_may_be_skipped_is_nearly_half_and_hardly_runs(ran: Mapping[str, in
 def test_the_trace_of_a_converter_holds_its_calls_alone() -> None:
     converted = call_trace.files_of(call_trace.convert_trace(call_trace.load_trace()))
 
-    assert "frontends/stablehlo/convert_contraction.py" in converted
+    assert "frontends/stablehlo/convert/contraction.py" in converted
     assert "frontends/stablehlo/loading.py" not in converted

@@ -27,8 +27,8 @@ import alpenglow as ag
 import staged_cases
 from alpenglow.base.store import Store
 from alpenglow.debug import peer
-from alpenglow.ops.arithmetic import Add, Neg
-from alpenglow.ops.in_range import InRange
+from alpenglow.ops.elementwise.arithmetic import Add, Neg
+from alpenglow.ops.tensor.in_range import InRange
 from command import alpenglow
 from exported_files import edited
 from open_cases import helper, model, weights

@@ -11,12 +11,12 @@ import alpenglow as ag
 from alpenglow import train
 from alpenglow.autodiff import gradients
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.training import BatchNormTraining
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import Broadcast, Reshape
+from alpenglow.ops.training.training import BatchNormTraining
+from alpenglow.ops.window.pooling import MaxPool
 
 Array = NDArray[Any]
 CLASSES = 5

@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 import alpenglow as ag
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.product.contraction import MatMul
 
 PACKAGE = Path(ag.__file__).parent
 PROGRAM = b"""func.func @main(%x: tensor<1x8x8x3xf32>, %w: tensor<3x3x3x16xf32>) -> tensor<1x8x8x16xf32> {

@@ -10,9 +10,9 @@ import onnx
 
 from alpenglow.frontends.onnx.node_tests import RANDOM, UNDECIDED
 from alpenglow.machines.api import Artifact
-from alpenglow.ops.copy import Copy, Fill
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.ops.tensor.copy import Copy, Fill
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.staged.staged import StagedExecutable
 
 LONGEST_REASON = 160
 

@@ -14,8 +14,8 @@ import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.model import model_of
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.reduction import ReduceSum, as_type
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.reduction.reduction import ReduceSum, as_type
 from judge_torch import tensors_of
 
 SEED = 42

@@ -17,8 +17,8 @@ import onnx.parser
 
 import alpenglow as ag
 from alpenglow import train
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.reduction import ReduceMean
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.reduction.reduction import ReduceMean
 from alpenglow.train.parameters import fixed
 
 ROOT = Path(__file__).parents[1]

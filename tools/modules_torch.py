@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.convert_random import DRAWS
+from alpenglow.frontends.torch.convert.random import DRAWS
 from alpenglow.frontends.torch.refusals import listed
 from alpenglow.torch.backend import recording
 from judge_torch import tensors_of

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from alpenglow.passes.choices import Record
     from alpenglow.placement import PlacedModel, Placement, place, placed
     from alpenglow.quant import Profile, QuantOptions, quantize
-    from alpenglow.runtime.executor import Executable
-    from alpenglow.runtime.session import Session
+    from alpenglow.runtime.executables.executor import Executable
+    from alpenglow.runtime.session.session import Session
     from alpenglow.train import trainable
 
 __version__ = "0.1.0"
@@ -77,7 +77,7 @@ __all__ = [
 
 _LATER = {
     "Bundle": "alpenglow.bundles",
-    "Executable": "alpenglow.runtime.executor",
+    "Executable": "alpenglow.runtime.executables.executor",
     "Expression": "alpenglow.ops.expression",
     "Graph": "alpenglow.ir.graph",
     "Host": "alpenglow.host.host",
@@ -89,7 +89,7 @@ _LATER = {
     "Profile": "alpenglow.quant",
     "QuantOptions": "alpenglow.quant",
     "Record": "alpenglow.passes.choices",
-    "Session": "alpenglow.runtime.session",
+    "Session": "alpenglow.runtime.session.session",
     "Target": "alpenglow.ir.target",
     "TensorType": "alpenglow.ir.types",
     "Worker": "alpenglow.host.worker",

@@ -23,7 +23,7 @@ from onnx.backend.base import Backend, BackendRep
 from alpenglow.base.errors import FeedError, ModelError, OptionError
 from alpenglow.driver.compile import compile
 from alpenglow.ir.target import Target
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.executables.executor import Executable
 
 TARGETS = {"CPU": "cpu", "INTERPRETER": "interpreter"}
 """The target of each device."""

@@ -12,13 +12,13 @@ from alpenglow.autodiff import gradients
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import Array, type_of
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.attention import Attention
-from alpenglow.ops.comparison import IsNaN
-from alpenglow.ops.contraction import MatMul, turned
-from alpenglow.ops.reduction import filled
-from alpenglow.ops.select import Where
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.comparison import IsNaN
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.attention import Attention
+from alpenglow.ops.product.contraction import MatMul, turned
+from alpenglow.ops.reduction.reduction import filled
+from alpenglow.ops.reduction.softmax import Softmax
 
 RANDOM = np.random.default_rng(0)
 SEEN = RANDOM.random((2, 4, 5, 6)) > 0.5

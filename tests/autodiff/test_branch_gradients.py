@@ -24,13 +24,13 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.text import parse_graph, print_graph
 from alpenglow.ir.types import type_of
-from alpenglow.ops.activation import Sigmoid
-from alpenglow.ops.arithmetic import Add, Div, Mul, Pow, Sub
-from alpenglow.ops.comparison import Greater
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.reduction import ReduceSum, filled
-from alpenglow.ops.select import Where
-from alpenglow.ops.transcendental import Log, Sqrt
+from alpenglow.ops.elementwise.activation import Sigmoid
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Mul, Pow, Sub
+from alpenglow.ops.elementwise.comparison import Greater
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Log, Sqrt
+from alpenglow.ops.reduction.reduction import ReduceSum, filled
+from alpenglow.ops.tensor.movement import stretch
 
 Array = NDArray[Any]
 

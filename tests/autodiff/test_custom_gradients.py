@@ -17,12 +17,12 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.text import parse_graph, print_graph
 from alpenglow.ir.verify import verify_graph
-from alpenglow.ops.activation import Tanh
-from alpenglow.ops.arithmetic import Add, Maximum, Minimum, Mul, Neg, Round, Sign
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.custom_gradient import CustomGradient
-from alpenglow.ops.reduction import ReduceMean, filled
-from alpenglow.ops.transcendental import Exp, Log
+from alpenglow.ops.elementwise.activation import Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Minimum, Mul, Neg, Round, Sign
+from alpenglow.ops.elementwise.transcendental import Exp, Log
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceMean, filled
+from alpenglow.ops.training.custom_gradient import CustomGradient
 from alpenglow.passes.cse import cse
 from differences import check, weighted_sum
 

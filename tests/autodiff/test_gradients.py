@@ -27,27 +27,28 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Examples, Host, Op, Primitive
 from alpenglow.ir.types import FLOATS, TensorType, type_of
 from alpenglow.machines.vector.operators import blocked, filters, winograd
-from alpenglow.ops import activation, arithmetic, packing, transcendental
-from alpenglow.ops.activation import Elu, Mish, Relu, Selu, Sigmoid, Softplus, Swish
-from alpenglow.ops.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, Sub
-from alpenglow.ops.comparison import Greater
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.ctc import Ctc, CtcGradient
-from alpenglow.ops.floating import NextAfter
+from alpenglow.ops.elementwise import activation, arithmetic, transcendental
+from alpenglow.ops.elementwise.activation import Elu, Mish, Relu, Selu, Sigmoid, Softplus, Swish
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, Sub
+from alpenglow.ops.elementwise.comparison import Greater
+from alpenglow.ops.elementwise.floating import NextAfter
+from alpenglow.ops.elementwise.select import Cast, Where
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.gather import Gather, ScatterElements
-from alpenglow.ops.layer_norm import LayerNorm
-from alpenglow.ops.linear_attention import LinearAttentionGradient
-from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.normalize import InstanceNorm, LpNorm, MeanVarianceNorm
-from alpenglow.ops.pooling import AveragePool, LpPool, MaxPool
-from alpenglow.ops.recurrent import Gru, Lstm, Rnn
-from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
-from alpenglow.ops.recurrent_integer import LstmInteger
-from alpenglow.ops.reduction import ReduceL2, ReduceMax, ReduceProd
-from alpenglow.ops.regions import RoiAlign, RoiAlignIndex, RoiAlignSlope
-from alpenglow.ops.select import Cast, Where
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.image.regions import RoiAlign, RoiAlignIndex, RoiAlignSlope
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.layer_norm import LayerNorm
+from alpenglow.ops.reduction.normalize import InstanceNorm, LpNorm, MeanVarianceNorm
+from alpenglow.ops.reduction.reduction import ReduceL2, ReduceMax, ReduceProd
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.sequence.ctc import Ctc, CtcGradient
+from alpenglow.ops.sequence.linear_attention import LinearAttentionGradient
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.sequence.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
+from alpenglow.ops.sequence.recurrent_integer import LstmInteger
+from alpenglow.ops.tensor import packing
+from alpenglow.ops.tensor.gather import Gather, ScatterElements
+from alpenglow.ops.tensor.movement import Broadcast, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.window.pooling import AveragePool, LpPool, MaxPool
 from differences import check, weighted_sum
 
 Array = NDArray[Any]

@@ -19,9 +19,12 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType, type_of
-from alpenglow.ops.deform import DeformConv
-from alpenglow.ops.floating import Fraction, NextAfter
-from alpenglow.ops.gather import (
+from alpenglow.ops.elementwise.floating import Fraction, NextAfter
+from alpenglow.ops.image.regions import MaxRoiPool, RoiAlign
+from alpenglow.ops.image.resize import Interpolate, Resize
+from alpenglow.ops.image.sampling import GridSample, Sample, SampleSlope, Spread
+from alpenglow.ops.sequence.signal import Frames
+from alpenglow.ops.tensor.gather import (
     REDUCTIONS,
     Gather,
     GatherElements,
@@ -30,14 +33,11 @@ from alpenglow.ops.gather import (
     ScatterElements,
     ScatterNd,
 )
-from alpenglow.ops.lookup import Lookup
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.regions import MaxRoiPool, RoiAlign
-from alpenglow.ops.resize import Interpolate, Resize
-from alpenglow.ops.sampling import GridSample, Sample, SampleSlope, Spread
-from alpenglow.ops.signal import Frames
-from alpenglow.ops.sum_at import SumAt
-from alpenglow.ops.unpooling import MaxUnpool
+from alpenglow.ops.tensor.lookup import Lookup
+from alpenglow.ops.tensor.sum_at import SumAt
+from alpenglow.ops.window.deform import DeformConv
+from alpenglow.ops.window.pooling import MaxPool
+from alpenglow.ops.window.unpooling import MaxUnpool
 
 AT = np.array([[2, 0, -1, 9], [2, 2, 1, -9]])
 """Indices of 3 elements: repeated, from the end, and out of range."""

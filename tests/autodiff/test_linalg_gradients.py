@@ -21,8 +21,8 @@ from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import type_of
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.complex import (
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.complex import (
     ComplexAbs,
     ComplexDiv,
     ComplexExp,
@@ -32,11 +32,11 @@ from alpenglow.ops.complex import (
     ViewAsComplex,
     ViewAsReal,
 )
-from alpenglow.ops.contraction import MatMul, turned
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.iterated import Orthogonal
-from alpenglow.ops.movement import Broadcast, Concat, Slice, Transpose
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.iterated import Orthogonal
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import MatMul, turned
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Slice, Transpose
 from differences import check, weighted_sum
 
 Array = NDArray[Any]

@@ -17,10 +17,10 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import Array, type_of
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.movement import Transpose
-from alpenglow.ops.recurrent import FORMULAS, Activation, Gru, Lstm, Rnn
-from alpenglow.ops.recurrent_integer import LstmInteger
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.sequence.recurrent import FORMULAS, Activation, Gru, Lstm, Rnn
+from alpenglow.ops.sequence.recurrent_integer import LstmInteger
+from alpenglow.ops.tensor.movement import Transpose
 
 Layer = Lstm | Gru | Rnn
 

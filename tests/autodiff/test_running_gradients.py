@@ -14,8 +14,8 @@ from alpenglow.autodiff import gradients
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import Array, type_of
-from alpenglow.ops.linear_attention import LinearAttention, LinearAttentionGradient
-from alpenglow.ops.scan import CumProd, LinearScan
+from alpenglow.ops.reduction.scan import CumProd, LinearScan
+from alpenglow.ops.sequence.linear_attention import LinearAttention, LinearAttentionGradient
 
 WAYS = list(product((False, True), repeat=2))
 """exclusive and reverse."""

@@ -21,8 +21,8 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.floating import NextAfter
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.floating import NextAfter
+from alpenglow.ops.elementwise.select import Cast
 
 COMMON = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 30.0)
 MOST = {1: 400, 2: 40, 3: 8}

@@ -17,7 +17,7 @@ import alpenglow as ag
 from alpenglow.base.cpus import cpu_quota, default_threads, most_workers
 from alpenglow.base.errors import OptionError
 from alpenglow.machines.cpu.team import Team
-from alpenglow.ops.arithmetic import Neg
+from alpenglow.ops.elementwise.arithmetic import Neg
 
 pytestmark = pytest.mark.usefixtures("no_cache")
 

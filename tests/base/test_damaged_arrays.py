@@ -15,9 +15,9 @@ import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError
 from alpenglow.calibration import samples
 from alpenglow.cli import options, source
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.passes.choices import Record
-from alpenglow.runtime.session import Session
+from alpenglow.runtime.session.session import Session
 
 RECORD = b"conv f32 1x64x56x56 : tile=4 unroll=2\nmatmul f32 7 8 9 : m=6 n=16\n"
 

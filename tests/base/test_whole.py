@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from alpenglow.base import whole
-from alpenglow.runtime import archive
+from alpenglow.runtime.archive import archive
 from command import alpenglow
 from tiny_models import info, made
 

@@ -24,17 +24,17 @@ import alpenglow as ag
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.bundles import Bundle
-from alpenglow.bundles import object as object_format
-from alpenglow.bundles.elf_object import ElfObject
-from alpenglow.bundles.support import ALLOWED
+from alpenglow.bundles.elf import object as object_format
+from alpenglow.bundles.elf.writer import ElfObject
+from alpenglow.bundles.support.support import ALLOWED
 from alpenglow.bundles.write import SUMS
 from alpenglow.cli import cli
 from alpenglow.ir.target import Target
 from alpenglow.machines.cpu.jit import Code
 from alpenglow.machines.cpu.targets import LEVELS
 from alpenglow.machines.vector import making
-from alpenglow.ops.arithmetic import Floor, Pow
-from alpenglow.ops.transcendental import Exp, Log, Sin, Sqrt
+from alpenglow.ops.elementwise.arithmetic import Floor, Pow
+from alpenglow.ops.elementwise.transcendental import Exp, Log, Sin, Sqrt
 from bundle_cases import same_bits
 
 Array = NDArray[Any]

@@ -18,15 +18,15 @@ import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.bundles import bundle, parsed, planned
-from alpenglow.bundles.c import source
+from alpenglow.bundles.c.source import source
 from alpenglow.bundles.plan import BundlePlan, layout
 from alpenglow.compiler import Options
 from alpenglow.kernel.stmt import Kernel
-from alpenglow.ops.activation import Tanh
-from alpenglow.ops.arithmetic import Pow
-from alpenglow.ops.complex import ComplexAbs, ComplexFft, ComplexMul
-from alpenglow.ops.select import Where
-from alpenglow.ops.transcendental import Exp, Log, Sin
+from alpenglow.ops.elementwise.activation import Tanh
+from alpenglow.ops.elementwise.arithmetic import Pow
+from alpenglow.ops.elementwise.complex import ComplexAbs, ComplexFft, ComplexMul
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Exp, Log, Sin
 from alpenglow.render.c.render import Unit
 from bundle_cases import tool
 from test_bundle import SHAPES, image, network

@@ -19,11 +19,11 @@ import pytest
 import alpenglow as ag
 import models
 from alpenglow.bundles import Bundle
-from alpenglow.bundles.elf_object import ElfObject
+from alpenglow.bundles.elf.writer import ElfObject
 from alpenglow.ir.graph import Value
 from alpenglow.ir.target import Target
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import Reshape
 from bundle_cases import Feeds, drive, driver, run, same_bits, tool
 
 sys.path.insert(0, str(models.ROOT / "tools"))

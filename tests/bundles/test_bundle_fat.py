@@ -13,10 +13,10 @@ import pytest
 import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError
-from alpenglow.bundles.elf_object import ElfObject
-from alpenglow.bundles.fat import require_fat
+from alpenglow.bundles.elf.fat import require_fat
+from alpenglow.bundles.elf.writer import ElfObject
 from alpenglow.ir.target import Target
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.elementwise.arithmetic import Add
 from bundle_cases import drive, driver, run, same_bits, tool
 from test_bundle import SHAPES, Loaded, image, network
 

@@ -18,14 +18,14 @@ from alpenglow.bundles import Bundle
 from alpenglow.extras.linalg.reflections import Qr
 from alpenglow.machines.opencl.device import device_of
 from alpenglow.machines.opencl.devices import find
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.layer_norm import LayerNorm
-from alpenglow.ops.movement import Transpose
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.layer_norm import LayerNorm
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Transpose
 from bundle_cases import run as build
 
 Array = NDArray[Any]

@@ -18,8 +18,8 @@ import alpenglow as ag
 from alpenglow.base.errors import OptionError
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.bundles import Bundle
-from alpenglow.bundles.elf_library import shared_library
-from alpenglow.bundles.elf_object import ElfObject
+from alpenglow.bundles.elf.library import shared_library
+from alpenglow.bundles.elf.writer import ElfObject
 from alpenglow.ir.target import Target
 from alpenglow.machines.cpu.assemble import assemble_all
 from alpenglow.machines.cpu.jit import Code

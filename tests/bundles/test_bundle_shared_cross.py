@@ -17,7 +17,7 @@ import pytest
 import alpenglow as ag
 import models
 from alpenglow.bundles import Bundle
-from alpenglow.bundles.elf_library import shared_library
+from alpenglow.bundles.elf.library import shared_library
 from alpenglow.ir.target import Target
 from alpenglow.machines.cpu.assemble import assemble_all
 from bundle_cases import LINKED, drive, driver, run, same_bits, tool

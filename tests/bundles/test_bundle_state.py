@@ -23,12 +23,12 @@ from alpenglow.cli import cli
 from alpenglow.ir import dims
 from alpenglow.machines.cpu.assemble import assemble
 from alpenglow.machines.cpu.jit import Code
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Transpose
 from growing_cases import decoder, ragged, rows, stopped
 
 sys.path.insert(0, str(models.ROOT / "tools"))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from alpenglow.bundles.support import support
+from alpenglow.bundles.support.support import support
 from alpenglow.ir.target import Target
 from alpenglow.machines.cpu.assemble import assemble
 from alpenglow.machines.cpu.jit import Code

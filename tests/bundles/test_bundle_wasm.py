@@ -22,10 +22,10 @@ import models
 from alpenglow.base import leb128
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.bundles import Bundle
-from alpenglow.bundles.wasm_link import PAGE, STACK_POINTER, Area, link
-from alpenglow.bundles.wasm_object import EXPORT, IMPORT, WasmObject
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.select import Cast
+from alpenglow.bundles.wasm.link import PAGE, STACK_POINTER, Area, link
+from alpenglow.bundles.wasm.object import EXPORT, IMPORT, WasmObject
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.select import Cast
 from bundle_cases import Array, run, same_bits
 from test_bundle import SHAPES, image, network
 

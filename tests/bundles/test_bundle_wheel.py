@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError
-from alpenglow.bundles import Bundle, wheel_runtime
-from alpenglow.bundles.linux_flags import needed_flags
-from alpenglow.bundles.wheel import RUNTIME
+from alpenglow.bundles import Bundle
+from alpenglow.bundles.elf.linux_flags import needed_flags
+from alpenglow.bundles.wheel import runtime as wheel_runtime
+from alpenglow.bundles.wheel.package import RUNTIME
 from alpenglow.ir.target import Target
 from alpenglow.machines.cpu.targets import EXTRAS
-from alpenglow.ops.random import RandomUniform
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.random.random import RandomUniform
 from bundle_cases import same_bits
 from test_bundle import HERE, SHAPES, image, invoke, network
 

@@ -20,7 +20,7 @@ from alpenglow.calibration.tune import taking_halves
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx.export import export
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.transcendental import Log
+from alpenglow.ops.elementwise.transcendental import Log
 from alpenglow.quant.convert import convert
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.plan import plan

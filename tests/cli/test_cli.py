@@ -27,7 +27,7 @@ from alpenglow.compiler import every_pass, pipeline
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.measure.peak import peak
-from alpenglow.ops.activation import Relu
+from alpenglow.ops.elementwise.activation import Relu
 from command import alpenglow, answer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from alpenglow.cli import cli
 from alpenglow.cli.options import parse_seconds, parse_shapes
 from alpenglow.compiler import require_closed
 from alpenglow.debug import peer
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from command import alpenglow, answer
 
 

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 import alpenglow as ag
 from alpenglow import cli
 from alpenglow.cli.files import Written
-from alpenglow.ops.activation import Relu
+from alpenglow.ops.elementwise.activation import Relu
 from command import alpenglow
 from tiny_models import info, made
 

@@ -11,7 +11,7 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.cli.quantize import command as quantize
-from alpenglow.ops.activation import Relu
+from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.quant import QuantOptions
 from command import alpenglow
 

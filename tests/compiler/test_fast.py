@@ -12,11 +12,11 @@ import alpenglow as ag
 from agreement import TARGETS, Array
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Abs, Add, Div, Maximum, Mul, Neg, Sub
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.select import Cast
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Div, Maximum, Mul, Neg, Sub
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.reduction.softmax import Softmax
 
 RANDOM = np.random.default_rng(0)
 

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 import alpenglow as ag
 from alpenglow.base import deadline
-from alpenglow.ops.transcendental import Exp
+from alpenglow.ops.elementwise.transcendental import Exp
 from alpenglow.passes.fold import fold
 from tiny_models import info, made
 

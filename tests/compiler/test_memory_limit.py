@@ -11,8 +11,8 @@ import alpenglow as ag
 from alpenglow.base.sizes import parse_nbytes
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.target import Target
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.contraction import Conv
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.product.contraction import Conv
 from alpenglow.program import Program
 
 CPU = Target.parse("cpu")

@@ -14,8 +14,8 @@ from alpenglow.base.store import Store
 from alpenglow.compiler import compile_graph
 from alpenglow.compiler.pipeline import table
 from alpenglow.ir.graph import Graph, Node
-from alpenglow.ops.arithmetic import Add, Mul, Sub
-from alpenglow.ops.contraction import Conv
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Sub
+from alpenglow.ops.product.contraction import Conv
 from alpenglow.passes.table import disorder, properties
 from alpenglow.program import Instr, Program
 

@@ -28,7 +28,7 @@ from alpenglow.program import Instr, Program, Region
 from alpenglow.program.instr import Step
 from alpenglow.program.text import parse_program, print_ir, print_program
 from alpenglow.program.text import side_weights as program_weights
-from alpenglow.runtime.installed import install
+from alpenglow.runtime.executables.installed import install
 
 Array = NDArray[Any]
 IR = Graph | Program

@@ -10,8 +10,8 @@ import pytest
 import alpenglow as ag
 from alpenglow.base import deadline
 from alpenglow.base.errors import CompileTimeoutError, OptionError
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.transcendental import Exp
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.transcendental import Exp
 from alpenglow.passes.fold import fold
 from command import alpenglow
 

@@ -18,8 +18,8 @@ from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.structure import Keyed, Leaf, Structure
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.tensor.movement import Broadcast
 from command import alpenglow
 from encoder_decoder_cases import ENCODER, feeds, merged
 

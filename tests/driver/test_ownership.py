@@ -10,10 +10,10 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.base.memory import ALIGNMENT, aligned_bytes, copied
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Reshape
-from alpenglow.ops.reduction import ReduceMean
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.tensor.movement import Reshape
 from alpenglow.train import SGD, Trainer
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from alpenglow.base.errors import FeedError
 from alpenglow.bundles import parsed, planned
-from alpenglow.bundles.c import source
+from alpenglow.bundles.c.source import source
 from alpenglow.bundles.entry import OUT_OF_RANGE
 from alpenglow.bundles.plan import BundlePlan, Routine, layout
 from alpenglow.compiler import Options

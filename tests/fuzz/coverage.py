@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "src/alpenglow"
 WATCHED = (
-    "machines/vector/templates/*", "loops/*", "passes/*", "frontends/onnx/convert_*",
+    "machines/vector/templates/*", "loops/*", "passes/*", "frontends/onnx/convert/*",
     "ops/*", "program/*",
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import helper
 
-from alpenglow.runtime import archive
+from alpenglow.runtime.archive import archive
 
 from .corpus import floats, info, made
 

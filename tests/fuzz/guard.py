@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.base import memory
-from alpenglow.runtime import layout
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.runtime.memory import layout
+from alpenglow.runtime.staged.staged import StagedExecutable
 
 Array = NDArray[Any]
 

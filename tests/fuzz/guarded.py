@@ -38,10 +38,11 @@ from alpenglow.program import Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import Memory
 from alpenglow.program.text import print_program
-from alpenglow.runtime import short, staged
-from alpenglow.runtime import walk as run_table
-from alpenglow.runtime.installed import install
-from alpenglow.runtime.layout import Bound, Context, Layout
+from alpenglow.runtime.call import short
+from alpenglow.runtime.executables.installed import install
+from alpenglow.runtime.memory import walk as run_table
+from alpenglow.runtime.memory.layout import Bound, Context, Layout
+from alpenglow.runtime.staged import staged
 
 from .places import Mask, fill, operands
 from .trial import LONG, Finding, Tally, number, run_all

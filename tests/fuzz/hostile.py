@@ -31,7 +31,7 @@ from alpenglow.base.errors import AlpenglowError
 from alpenglow.compiler.validate import generate
 from alpenglow.debug.failure import place
 from alpenglow.debug.probe import Lost, Probe
-from alpenglow.runtime import archive
+from alpenglow.runtime.archive import archive
 
 from .corpus import branches, corpus, network, sequences
 from .damage import damaged_archive, mutant

@@ -40,7 +40,7 @@ MISTAKES = (
         "Load(y.buffer, at.base if is_number(across, 1) else at.expr(), lanes, mask))",
     ),
     Mistake(
-        "mish overflows before it divides", "ops/activation.py",
+        "mish overflows before it divides", "ops/elementwise/activation.py",
         "e = m.exp(m.minimum(x, 20.0))\n        n = m.mul(e, m.add(e, 2.0))\n"
         "        # Whichever of the product and the quotient is computed first, neither "
         "overflows.\n"
@@ -195,7 +195,7 @@ MISTAKES = (
     ),
     # Operators and converters.
     Mistake(
-        "quantising rounds halves away from zero", "ops/quantize.py",
+        "quantising rounds halves away from zero", "ops/quantized/quantize.py",
         "m.add(m.round(self._quotient(m, x, scale)),",
         "m.add(m.floor(m.add(self._quotient(m, x, scale), 0.5)),",
     ),
@@ -228,7 +228,7 @@ MISTAKES = (
         "if not (_is_below(low, grid) or _is_step(low, grid)):", "if math.isnan(low):",
     ),
     Mistake(
-        "the largest u32 stands before all others", "loops/counted.py",
+        "the largest u32 stands before all others", "loops/tensor/counted.py",
         "k.m.sub(wide, INT_MAX + 1)", "k.m.sub(wide, INT_MAX)",
     ),
     Mistake(

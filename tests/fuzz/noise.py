@@ -22,16 +22,16 @@ from alpenglow.ir import op
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import FLOATS, NAMES
-from alpenglow.ops.activation import Sigmoid
-from alpenglow.ops.arithmetic import Pow
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.layer_norm import LayerNorm
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.quantize import Quantize
-from alpenglow.ops.reduction import ReduceMean, ReduceProd, ReduceSum
-from alpenglow.ops.scan import CumSum
-from alpenglow.ops.softmax import Softmax
-from alpenglow.ops.transcendental import Exp
+from alpenglow.ops.elementwise.activation import Sigmoid
+from alpenglow.ops.elementwise.arithmetic import Pow
+from alpenglow.ops.elementwise.transcendental import Exp
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.quantize import Quantize
+from alpenglow.ops.reduction.layer_norm import LayerNorm
+from alpenglow.ops.reduction.reduction import ReduceMean, ReduceProd, ReduceSum
+from alpenglow.ops.reduction.scan import CumSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose
 
 Array = NDArray[Any]
 

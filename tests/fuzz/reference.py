@@ -18,8 +18,8 @@ from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import Artifact
-from alpenglow.runtime.calls import Call
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.runtime.call.calls import Call
+from alpenglow.runtime.staged.staged import StagedExecutable
 
 from . import noise
 

@@ -24,7 +24,7 @@ from alpenglow.debug import probe as report_probe
 from alpenglow.debug.probe import Lost, Probe
 from alpenglow.debug.reduce import recorded, reduce
 from alpenglow.frontends.onnx.cut import Case, exposed
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.elementwise.arithmetic import Add
 from fuzz import callers, differential, guard, hostile, texts
 from fuzz.draft import every
 from fuzz.models import draft, sizes

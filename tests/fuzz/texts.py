@@ -39,7 +39,7 @@ from alpenglow.ir.types import TensorType
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
 from alpenglow.program.interpret import interpret
-from alpenglow.runtime.installed import install
+from alpenglow.runtime.executables.installed import install
 
 from .corpus import branches, floats, info, ints, made, network, shapes
 from .models import draft

@@ -12,8 +12,8 @@ import pytest
 import alpenglow as ag
 from alpenglow.base.errors import ClosedError, OptionError, TimeLimitError, UnknownNetworkError
 from alpenglow.measure import others
-from alpenglow.ops.activation import Relu
-from alpenglow.runtime.executor import PUBLIC
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.runtime.executables.executor import PUBLIC
 from host_toys import Gate, chain, workers
 
 pytestmark = pytest.mark.usefixtures("no_cache", "many_cpus")

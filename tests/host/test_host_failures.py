@@ -15,7 +15,7 @@ from test_host_pipelines import X, on, same
 import alpenglow as ag
 from alpenglow.base.errors import DeviceError
 from alpenglow.host.network import Network, Step
-from alpenglow.ops.arithmetic import Add, Neg
+from alpenglow.ops.elementwise.arithmetic import Add, Neg
 from devices import Chip
 from host_toys import PATIENT, Gate, Toy, chain, workers
 

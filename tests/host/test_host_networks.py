@@ -19,8 +19,8 @@ from alpenglow.base import cpus
 from alpenglow.base.errors import MemoryLimitError, OptionError
 from alpenglow.host import provision
 from alpenglow.host.cores import allot
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
 from host_toys import HERE, PATIENT, Gate, Toy, chain, workers
 
 pytestmark = pytest.mark.usefixtures("no_cache", "many_cpus")

@@ -13,8 +13,8 @@ import pytest
 import alpenglow as ag
 from alpenglow.base.errors import OptionError
 from alpenglow.host.network import Network, Step
-from alpenglow.ops.arithmetic import Add, Neg
-from alpenglow.runtime.executor import Executable
+from alpenglow.ops.elementwise.arithmetic import Add, Neg
+from alpenglow.runtime.executables.executor import Executable
 from devices import Chip, on_chip
 from host_toys import PATIENT, Gate, Toy, chain, workers
 

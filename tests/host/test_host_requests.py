@@ -24,7 +24,7 @@ from alpenglow.base.errors import (
     UnsupportedError,
 )
 from alpenglow.host.network import Network
-from alpenglow.ops.arithmetic import Neg
+from alpenglow.ops.elementwise.arithmetic import Neg
 from host_toys import HERE, PATIENT, Gate, Toy, chain, workers
 
 pytestmark = pytest.mark.usefixtures("no_cache", "many_cpus")

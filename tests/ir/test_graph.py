@@ -9,12 +9,12 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Mul, Neg
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Concat, Reshape
-from alpenglow.ops.order import TopK
-from alpenglow.ops.pooling import AveragePool, MaxPool
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import Concat, Reshape
+from alpenglow.ops.tensor.order import TopK
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 
 
 def test_a_node_with_wrong_operands_cannot_be_made() -> None:

@@ -11,9 +11,9 @@ import pytest
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, ParseError
 from alpenglow.ir.text import parse_graph
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
 
 
 class Toy:

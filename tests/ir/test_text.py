@@ -22,11 +22,11 @@ from alpenglow.ir.text import (
     print_graph,
     side_weights,
 )
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Clip, Mul
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Mul
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.movement import Reshape, Transpose
-from alpenglow.ops.order import TopK
+from alpenglow.ops.tensor.movement import Reshape, Transpose
+from alpenglow.ops.tensor.order import TopK
 from alpenglow.program import eliminate_copies, mark_lifetimes, plan, schedule, share
 from alpenglow.program.interpret import interpret
 from alpenglow.program.text import parse_program, print_program

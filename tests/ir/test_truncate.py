@@ -13,9 +13,9 @@ from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.tensor.movement import Reshape
 
 
 def model() -> Graph:

@@ -35,21 +35,21 @@ from alpenglow.ir.text import side_weights as graph_weights
 from alpenglow.ir.types import TensorType
 from alpenglow.ir.verify import verify_graph
 from alpenglow.machines.api import Artifact, Entry
-from alpenglow.ops.activation import Sigmoid, Tanh
-from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.recurrent import Gru, Lstm, Rnn
-from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.elementwise.activation import Sigmoid, Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceSum
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.program import Program, parse_program, print_program
 from alpenglow.program.instr import Instr, whole
 from alpenglow.program.interpret import interpret
 from alpenglow.program.text import side_weights as program_weights
-from alpenglow.runtime.held import Held
-from alpenglow.runtime.installed import Installed
+from alpenglow.runtime.executables.installed import Installed
+from alpenglow.runtime.session.held import Held
 from devices import Chip
 
 Array = NDArray[Any]

@@ -16,12 +16,12 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.text import parse_graph
 from alpenglow.ir.types import TensorType
 from alpenglow.ir.verify import verify_graph
-from alpenglow.ops.activation import Relu, Tanh
-from alpenglow.ops.arithmetic import Add, Neg
+from alpenglow.ops.elementwise.activation import Relu, Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Neg
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.order import TopK
-from alpenglow.ops.random import RandomUniform
+from alpenglow.ops.random.random import RandomUniform
+from alpenglow.ops.tensor.movement import Broadcast, Reshape
+from alpenglow.ops.tensor.order import TopK
 
 GRAPHS = [p.name for p in every_pass() if "program" not in properties_after(p.name)]
 

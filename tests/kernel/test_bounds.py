@@ -35,10 +35,10 @@ from alpenglow.machines import proof
 from alpenglow.machines.proof import ProofWarning, admitted, proved, summary
 from alpenglow.machines.registry import kernels
 from alpenglow.machines.vector.select import kernel_for
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.order import ReverseSequence
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.order import ReverseSequence
 from alpenglow.program import Instr, Program, Region
 from onnx_node import single
 from operator_cases import OPERATORS, applications, every_operator, forest

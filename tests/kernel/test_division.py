@@ -9,8 +9,8 @@ import alpenglow as ag
 from agreement import TARGETS
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.arithmetic import Div, Fmod, Mod
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.elementwise.arithmetic import Div, Fmod, Mod
+from alpenglow.ops.tensor.movement import Broadcast
 
 EDGES = np.array(
     [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1754944e-38, 3.4028235e38, 3, 7, 1.5,

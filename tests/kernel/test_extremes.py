@@ -19,7 +19,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import ALL, DTYPES
-from alpenglow.ops.activation import Celu, Elu, Gelu, HardSwish, Selu
+from alpenglow.ops.elementwise.activation import Celu, Elu, Gelu, HardSwish, Selu
 from operator_cases import OPERATORS, applications
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 1e-2}

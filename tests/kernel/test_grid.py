@@ -17,13 +17,13 @@ from alpenglow.kernel.expr import Const, Fma, Load
 from alpenglow.kernel.races import RaceError
 from alpenglow.kernel.stmt import For, Kernel
 from alpenglow.kernel.text import parse_kernel
-from alpenglow.ops.activation import Gelu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.normalize import LayerNorm
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.activation import Gelu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.normalize import LayerNorm
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.window.pooling import MaxPool
 from kernel_cases import Case, formulas, mapped
 from loop_kernels import same_bits
 

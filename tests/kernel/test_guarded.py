@@ -23,16 +23,16 @@ from alpenglow.machines.api import Artifact, Entry
 from alpenglow.machines.cpu import emit
 from alpenglow.machines.cpu.assemble import assemble
 from alpenglow.machines.vector.templates import conv, matmul
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Broadcast, Concat, Slice, Transpose
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Slice, Transpose
 from alpenglow.program import Buffer as Memory
 from alpenglow.program import Instr, Program, Region
 from alpenglow.program.instr import whole
 from alpenglow.render.llvm.render import render
-from alpenglow.runtime.installed import install
+from alpenglow.runtime.executables.installed import install
 from fuzz import fences, guarded, places
 from onnx_node import single
 

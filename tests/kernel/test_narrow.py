@@ -28,8 +28,8 @@ from alpenglow.ir.types import (
     width,
 )
 from alpenglow.kernel.narrow import ROUNDINGS
-from alpenglow.ops.movement import Concat, Pad, Slice, Transpose
-from alpenglow.ops.select import BitCast, Cast
+from alpenglow.ops.elementwise.select import BitCast, Cast
+from alpenglow.ops.tensor.movement import Concat, Pad, Slice, Transpose
 
 Array = NDArray[Any]
 

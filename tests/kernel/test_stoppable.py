@@ -21,12 +21,12 @@ from alpenglow.kernel.stoppable import STOP, stoppable
 from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.proof import proved
 from alpenglow.machines.registry import kernels
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Transpose
-from alpenglow.ops.order import TopK
-from alpenglow.ops.reduction import ReduceSum
-from alpenglow.ops.softmax import Softmax
-from alpenglow.ops.transcendental import Exp
+from alpenglow.ops.elementwise.transcendental import Exp
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.reduction import ReduceSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Transpose
+from alpenglow.ops.tensor.order import TopK
 from kernel_cases import Case, statements
 
 Array = NDArray[Any]

@@ -22,11 +22,11 @@ from alpenglow.ir.types import Array, TensorType, type_of
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import print_kernel
 from alpenglow.loops import build
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.layer_norm import LayerNorm
-from alpenglow.ops.pooling import AveragePool
-from alpenglow.ops.reduction import ReduceL2, ReduceLogSumExp, ReduceMean, ReduceSum
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.reduction.layer_norm import LayerNorm
+from alpenglow.ops.reduction.reduction import ReduceL2, ReduceLogSumExp, ReduceMean, ReduceSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.window.pooling import AveragePool
 from alpenglow.program.instr import Instr, whole
 from alpenglow.render.c.render import Unit
 from c_library import call, shared_library

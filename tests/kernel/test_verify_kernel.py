@@ -29,7 +29,7 @@ from alpenglow.kernel.expr import (
 from alpenglow.kernel.parse import parse_kernel
 from alpenglow.kernel.stmt import For, Kernel, Set, Stmt
 from alpenglow.kernel.verify import verify_kernel
-from alpenglow.ops.activation import Tanh
+from alpenglow.ops.elementwise.activation import Tanh
 
 KERNEL = """kernel @k(x: f32, y: mut f32, m: mut i32) extents(n) {
   array a: f32[8] local align 64

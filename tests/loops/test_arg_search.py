@@ -13,7 +13,7 @@ from agreement import TARGETS
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.reduction import ArgMax, ArgMin
+from alpenglow.ops.reduction.reduction import ArgMax, ArgMin
 
 EXTENTS = (1, 7, 8, 24, 33, 255, 513, 2048, 2049, 5001)
 DTYPE_NAMES = ("f32", "f64", "f16", "bf16", "i8", "u8", "i16", "i32", "i64", "u64")

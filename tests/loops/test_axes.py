@@ -19,14 +19,21 @@ from alpenglow.ir.target import Facts
 from alpenglow.ir.types import TensorType
 from alpenglow.kernel.text import print_kernel
 from alpenglow.loops import build
-from alpenglow.ops.arithmetic import Abs, Add, Mul
-from alpenglow.ops.gather import ScatterNd
-from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.movement import Broadcast, Slice, Transpose
-from alpenglow.ops.order import TopK
-from alpenglow.ops.reduction import ArgMax, ArgMin, ReduceMax, ReduceMean, ReduceProd, ReduceSum
-from alpenglow.ops.scan import CumProd, CumSum, LinearScan
-from alpenglow.ops.softmax import Hardmax, Softmax
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Mul
+from alpenglow.ops.reduction.layer_norm import LayerNorm, RMSNorm
+from alpenglow.ops.reduction.reduction import (
+    ArgMax,
+    ArgMin,
+    ReduceMax,
+    ReduceMean,
+    ReduceProd,
+    ReduceSum,
+)
+from alpenglow.ops.reduction.scan import CumProd, CumSum, LinearScan
+from alpenglow.ops.reduction.softmax import Hardmax, Softmax
+from alpenglow.ops.tensor.gather import ScatterNd
+from alpenglow.ops.tensor.movement import Broadcast, Slice, Transpose
+from alpenglow.ops.tensor.order import TopK
 from alpenglow.program.instr import Instr, whole
 
 SAME: list[tuple[Op, Sequence[str], Op, Sequence[str]]] = [

@@ -12,11 +12,11 @@ import alpenglow as ag
 from agreement import TARGETS
 from alpenglow.base.errors import FeedError
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.arithmetic import Add, Mul, Neg
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast, Reshape
 
 every_target = pytest.mark.parametrize("target", TARGETS, ids=str)
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 15, 16, 17, 23, 31, 33, 47)

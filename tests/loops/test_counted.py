@@ -20,10 +20,10 @@ from alpenglow.ir.target import Facts
 from alpenglow.ir.types import Array, TensorType, type_of
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.loops import build
-from alpenglow.ops.counted import NonZero, Unique
-from alpenglow.ops.order import TopK
-from alpenglow.ops.random import Choose, RandomNormal, RandomUniform
-from alpenglow.ops.suppress import Suppress
+from alpenglow.ops.image.suppress import Suppress
+from alpenglow.ops.random.random import Choose, RandomNormal, RandomUniform
+from alpenglow.ops.tensor.counted import NonZero, Unique
+from alpenglow.ops.tensor.order import TopK
 from alpenglow.program.instr import Instr, whole
 
 OPERATORS: tuple[type[Primitive], ...] = (

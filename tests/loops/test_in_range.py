@@ -24,8 +24,8 @@ from alpenglow.kernel.evaluate import evaluate as run_kernel
 from alpenglow.kernel.faults import FAULT, OUT_OF_RANGE
 from alpenglow.kernel.stoppable import STOP
 from alpenglow.machines.registry import kernels
-from alpenglow.ops.gather import GatherElements
-from alpenglow.ops.in_range import InRange
+from alpenglow.ops.tensor.gather import GatherElements
+from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.program.interpret import interpret
 from onnx_node import single
 from range_cases import LEVELS, Array, compiled, floats, outcome, session, zeros

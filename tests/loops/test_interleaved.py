@@ -13,8 +13,8 @@ from alpenglow.kernel.expr import Blend
 from alpenglow.kernel.rewrite import expressions
 from alpenglow.loops import build
 from alpenglow.loops.instruction import vector_axis
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Reshape, Transpose
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.movement import Reshape, Transpose
 from alpenglow.program.instr import Instr, Region, whole
 
 

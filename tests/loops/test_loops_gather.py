@@ -16,10 +16,14 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op, Primitive
 from alpenglow.ir.types import Array, TensorType, type_of
 from alpenglow.kernel.evaluate import evaluate
-from alpenglow.ops.activation import LeakyRelu
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.elementwise.activation import LeakyRelu
+from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.gather import (
+from alpenglow.ops.image.resize import Interpolate
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.sequence.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
+from alpenglow.ops.sequence.recurrent_integer import LstmInteger
+from alpenglow.ops.tensor.gather import (
     Gather,
     GatherElements,
     GatherNd,
@@ -27,12 +31,8 @@ from alpenglow.ops.gather import (
     ScatterElements,
     ScatterNd,
 )
-from alpenglow.ops.movement import Trilu
-from alpenglow.ops.order import ReverseSequence, TopK
-from alpenglow.ops.recurrent import Gru, Lstm, Rnn
-from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
-from alpenglow.ops.recurrent_integer import LstmInteger
-from alpenglow.ops.resize import Interpolate
+from alpenglow.ops.tensor.movement import Trilu
+from alpenglow.ops.tensor.order import ReverseSequence, TopK
 from alpenglow.program.instr import Instr, whole
 from loop_forms import assert_same, check, drawn, results
 

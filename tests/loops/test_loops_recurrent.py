@@ -12,7 +12,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops.recurrent import ACTIVATIONS, Rnn
+from alpenglow.ops.sequence.recurrent import ACTIVATIONS, Rnn
 from fuzz import guard
 from onnx_node import single
 

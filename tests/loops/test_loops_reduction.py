@@ -14,13 +14,11 @@ from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.activation import LeakyRelu
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.conv_transpose import Dilate
+from alpenglow.ops.elementwise.activation import LeakyRelu
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.layer_norm import LayerNorm
-from alpenglow.ops.pooling import MaxPoolIndex
-from alpenglow.ops.reduction import (
+from alpenglow.ops.reduction.layer_norm import LayerNorm
+from alpenglow.ops.reduction.reduction import (
     ArgMax,
     ArgMin,
     ReduceMax,
@@ -29,8 +27,10 @@ from alpenglow.ops.reduction import (
     ReduceProd,
     ReduceSum,
 )
-from alpenglow.ops.scan import CumProd, CumSum, LinearScan
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.reduction.scan import CumProd, CumSum, LinearScan
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.window.conv_transpose import Dilate
+from alpenglow.ops.window.pooling import MaxPoolIndex
 from alpenglow.program.instr import Instr, whole
 from loop_forms import HOST, assert_same, check, drawn, results, run
 

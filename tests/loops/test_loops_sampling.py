@@ -13,7 +13,7 @@ import pytest
 
 from alpenglow.extras.linalg.linalg import Eliminate
 from alpenglow.ir.op import Primitive
-from alpenglow.ops.regions import (
+from alpenglow.ops.image.regions import (
     MaxRoiPool,
     MaxRoiPoolIndex,
     RoiAlign,
@@ -21,10 +21,10 @@ from alpenglow.ops.regions import (
     RoiAlignSlope,
     RoiAlignSpread,
 )
-from alpenglow.ops.sampling import MODES, PADDINGS, Sample, SampleSlope, Spread
-from alpenglow.ops.signal import Frames
-from alpenglow.ops.sum_at import SumAt
-from alpenglow.ops.unpooling import OverlapAdd
+from alpenglow.ops.image.sampling import MODES, PADDINGS, Sample, SampleSlope, Spread
+from alpenglow.ops.sequence.signal import Frames
+from alpenglow.ops.tensor.sum_at import SumAt
+from alpenglow.ops.window.unpooling import OverlapAdd
 from loop_forms import check
 
 OPERATORS: tuple[type[Primitive], ...] = (

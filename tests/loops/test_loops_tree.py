@@ -16,7 +16,7 @@ from alpenglow.extras.linalg.inverse import Inverse
 from alpenglow.extras.ml.probability import Couple
 from alpenglow.extras.ml.tree import TreeEnsemble
 from alpenglow.ir.op import Primitive
-from alpenglow.ops.lookup import Find
+from alpenglow.ops.tensor.lookup import Find
 from loop_forms import check
 
 OPERATORS: tuple[type[Primitive], ...] = (TreeEnsemble, Find, Couple, Inverse)

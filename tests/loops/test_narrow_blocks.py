@@ -11,11 +11,11 @@ import pytest
 import alpenglow as ag
 from agreement import TARGETS
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.arithmetic import Add, Div, Maximum, Mul
-from alpenglow.ops.comparison import Equal, Less
-from alpenglow.ops.logic import BitAnd, BitNot, BitXor, ShiftLeft, ShiftRight
-from alpenglow.ops.movement import Concat
-from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Maximum, Mul
+from alpenglow.ops.elementwise.comparison import Equal, Less
+from alpenglow.ops.elementwise.logic import BitAnd, BitNot, BitXor, ShiftLeft, ShiftRight
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.tensor.movement import Concat
 
 EXTENTS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 127, 1000, 20011)
 FIXED = (1, 7, 47, 64, 20011)

@@ -13,8 +13,8 @@ import pytest
 
 from agreement import disagreements
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Broadcast, Slice, Transpose
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.movement import Broadcast, Slice, Transpose
 
 RANDOM = np.random.default_rng(0)
 

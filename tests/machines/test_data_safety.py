@@ -1,7 +1,7 @@
 """No data makes compiled code crash, or write where it must not; what it computes is defined.
 
-Indices are clamped (ops/gather.py), integers divided by zero give zero, shifts by too much give
-what is left, floats that do not fit an integer give the least one (kernel/scalar.py): the same
+Indices are clamped (ops/tensor/gather.py), integers divided by zero give zero, shifts by too much
+give what is left, floats that do not fit an integer give the least one (kernel/scalar.py): the same
 in the interpreter and in compiled code.
 """
 
@@ -21,8 +21,10 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, NAMES
 from alpenglow.machines.cpu import emit
 from alpenglow.machines.cpu.assemble import assemble
-from alpenglow.ops.arithmetic import Div, Fmod, Mod, Pow
-from alpenglow.ops.gather import (
+from alpenglow.ops.elementwise.arithmetic import Div, Fmod, Mod, Pow
+from alpenglow.ops.elementwise.logic import ShiftLeft, ShiftRight
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.tensor.gather import (
     Gather,
     GatherElements,
     GatherNd,
@@ -30,9 +32,7 @@ from alpenglow.ops.gather import (
     ScatterElements,
     ScatterNd,
 )
-from alpenglow.ops.logic import ShiftLeft, ShiftRight
-from alpenglow.ops.order import TopK
-from alpenglow.ops.select import Cast
+from alpenglow.ops.tensor.order import TopK
 from fuzz import guard
 
 Array = NDArray[Any]

@@ -11,10 +11,10 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.base.errors import FeedError, OptionError
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.softmax import Softmax
-from alpenglow.runtime import dlpack
-from alpenglow.runtime.installed import Installed
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.runtime.device import dlpack
+from alpenglow.runtime.executables.installed import Installed
 from devices import Chip, on_chip
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.reduction.softmax import Softmax
 from devices import Chip, on_chip
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 import alpenglow as ag
 from alpenglow.cli import cli
 from alpenglow.evaluate import evaluate
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Clip, Mul
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Concat
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Mul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.movement import Concat
 from alpenglow.report import conformance
-from alpenglow.runtime.calls import StopWord
-from alpenglow.runtime.remote import Constants, Remote
+from alpenglow.runtime.call.calls import StopWord
+from alpenglow.runtime.device.remote import Constants, Remote
 from devices import Chip, for_chip
 
 

@@ -14,11 +14,11 @@ from alpenglow.measure.flops import flops, flops_by_type
 from alpenglow.measure.limit import Roofline, limit, limits, weight_bytes
 from alpenglow.measure.profile import InstrTime, profile, trace
 from alpenglow.measure.reach import last_cache
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Reshape
 
 
 def network() -> Graph:

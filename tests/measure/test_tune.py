@@ -11,7 +11,7 @@ import alpenglow as ag
 from alpenglow.base.errors import ParseError
 from alpenglow.ir.types import Array
 from alpenglow.measure.tune import problems, tune, ways
-from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.product.contraction import Conv, MatMul
 
 RECORD = "one problem : width=2 winograd=0\nother f32[1,2] : width=1\n"
 

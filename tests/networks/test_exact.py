@@ -12,10 +12,10 @@ import models
 from alpenglow.debug.exact import distance, exact, widened
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import Conv, MatMul
 
 LIMIT = 1e-4
 """What the whole of a network may be off, as a share of the largest element of an output."""

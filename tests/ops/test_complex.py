@@ -14,8 +14,8 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value, infer
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, DTYPES, PARTS, Array, TensorType
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.complex import (
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.ops.elementwise.complex import (
     Angle,
     ComplexAbs,
     ComplexAdd,
@@ -32,10 +32,10 @@ from alpenglow.ops.complex import (
     ViewAsComplex,
     ViewAsReal,
 )
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Broadcast, Slice, Transpose
-from alpenglow.ops.select import Where
-from alpenglow.ops.transcendental import Atan2
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Atan2
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.movement import Broadcast, Slice, Transpose
 from alpenglow.passes.lower import lower
 from alpenglow.passes.simplify import simplify
 

@@ -15,14 +15,14 @@ from agreement import TARGETS, Array, disagreements
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Div, Maximum, Mul, Neg, Sub
-from alpenglow.ops.comparison import Less
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.select import Where
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Maximum, Mul, Neg, Sub
+from alpenglow.ops.elementwise.comparison import Less
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.window.pooling import MaxPool
 from operator_cases import OPERATORS, Application, applications, assert_agree, drawn
 
 RANDOM = np.random.default_rng(0)

@@ -16,9 +16,9 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.base.extensions import bring_extras
 from alpenglow.ir.op import Host, Op
 from alpenglow.ir.text import print_graph
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.tensor.movement import Broadcast
 
 Array = NDArray[Any]
 F = ag.functions

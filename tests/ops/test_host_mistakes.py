@@ -14,8 +14,8 @@ from alpenglow.extras.ml import labels
 from alpenglow.extras.sequences import sequences
 from alpenglow.extras.strings import strings
 from alpenglow.ir.op import Host
-from alpenglow.ops.demand import text
-from alpenglow.ops.sequence import SequenceAt, SequenceInsert
+from alpenglow.ops.host.demand import text
+from alpenglow.ops.host.sequence import SequenceAt, SequenceInsert
 from onnx_host import LETTERS, ML, of
 
 ONE = [np.zeros(2, np.float32)]
@@ -109,6 +109,6 @@ def test_without_pillow_an_image_asks_for_the_extra(monkeypatch: pytest.MonkeyPa
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr("alpenglow.ops.image.importlib.import_module", missing)
+    monkeypatch.setattr("alpenglow.ops.host.image.importlib.import_module", missing)
     with pytest.raises(UnsupportedError, match="alpenglow\\[images\\]"):
         of("ImageDecoder").reference(np.zeros(3, np.uint8))

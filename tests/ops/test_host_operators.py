@@ -24,8 +24,8 @@ from alpenglow.frontends.onnx.hosted import makes_host_value, supported_on_host
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Host, Op
 from alpenglow.ir.text import literal, parse_literal
-from alpenglow.ops.demand import text
-from alpenglow.ops.sequence import SequenceAt
+from alpenglow.ops.host.demand import text
+from alpenglow.ops.host.sequence import SequenceAt
 from node_cases import models
 from onnx_host import LETTERS, ML, assert_equal, hosted_form, of, results, site
 

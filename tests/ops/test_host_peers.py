@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 import alpenglow as ag
-from alpenglow.ops.demand import text
+from alpenglow.ops.host.demand import text
 from onnx_host import LETTERS, ML, assert_equal, hosted_form
 
 Array = NDArray[Any]

@@ -6,8 +6,8 @@ import itertools
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import bind, symbol
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.window import conv_extent
+from alpenglow.ops.window.pooling import MaxPool
+from alpenglow.ops.window.window import conv_extent
 
 
 def test_windows_begin_in_the_data_whatever_the_stride_is() -> None:

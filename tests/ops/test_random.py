@@ -12,7 +12,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.types import Array
 from alpenglow.ir.vocabulary import NUMPY
-from alpenglow.ops.random import RandomNormal, RandomUniform, threefry
+from alpenglow.ops.random.random import RandomNormal, RandomUniform, threefry
 from onnx_node import node_model
 
 MANY = 200_000

@@ -7,7 +7,7 @@ import pytest
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.strings import strings
 from alpenglow.extras.strings.regex import translate
-from alpenglow.ops.demand import text
+from alpenglow.ops.host.demand import text
 from onnx_host import of
 
 

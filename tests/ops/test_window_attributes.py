@@ -21,12 +21,12 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import TensorType
 from alpenglow.kernel.stmt import Store, statements
 from alpenglow.machines.registry import kernels
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.movement import Broadcast, Pad
-from alpenglow.ops.pooling import AveragePool, MaxPool
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Broadcast, Pad
+from alpenglow.ops.window.conv_transpose import ConvTranspose
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 from onnx_node import assert_close, node_model, ours, runtimes
 
 RANDOM = np.random.default_rng(0)

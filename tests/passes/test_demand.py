@@ -10,15 +10,15 @@ import pytest
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.arithmetic import Add, Maximum
-from alpenglow.ops.comparison import GreaterOrEqual
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Broadcast, Slice, Transpose
-from alpenglow.ops.reduction import ReduceSum
-from alpenglow.ops.select import Cast, Where
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add, Maximum
+from alpenglow.ops.elementwise.comparison import GreaterOrEqual
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Broadcast, Slice, Transpose
 from alpenglow.passes.demand import compute_what_is_read
 
 ROWS, FEATURES = 6, 8

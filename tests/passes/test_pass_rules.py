@@ -17,7 +17,7 @@ from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.rewrite import Rewritten, Rule, Rules
 from alpenglow.machines.registry import machines
 from alpenglow.machines.vector.passes import borders, promote, separate, signs, unpacks
-from alpenglow.ops.movement import Pad
+from alpenglow.ops.tensor.movement import Pad
 from alpenglow.passes import (
     absorb,
     pointwise,

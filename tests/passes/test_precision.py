@@ -10,10 +10,10 @@ import pytest
 import alpenglow as ag
 from alpenglow.base.errors import OptionError
 from alpenglow.ir.types import Array
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import Broadcast, Reshape
 
 LOST = {"bf16": 2.0**-8, "f16": 2.0**-11}
 """What rounding once may change, relative to a number."""

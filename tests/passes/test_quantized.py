@@ -13,16 +13,16 @@ from agreement import disagreements
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, TensorType
-from alpenglow.ops.activation import LeakyRelu, Relu, Sigmoid
-from alpenglow.ops.arithmetic import Add, Clip, Mul
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.integer import ConvInteger, MatMulInteger
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.quantize import Dequantize, DynamicQuantize, Quantize
-from alpenglow.ops.reduction import ReduceMean
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.activation import LeakyRelu, Relu, Sigmoid
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Mul
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.quantized.quantize import Dequantize, DynamicQuantize, Quantize
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Transpose
+from alpenglow.ops.window.conv_transpose import ConvTranspose
+from alpenglow.ops.window.pooling import MaxPool
 from alpenglow.passes.lower import lower
 from alpenglow.passes.quantized import integers
 

@@ -15,8 +15,8 @@ from alpenglow.host.worker import Link, Worker
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.placement.compiled import placed
 from alpenglow.placement.placing import place
 from alpenglow.placement.schedule import Schedule

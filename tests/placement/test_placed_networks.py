@@ -14,7 +14,7 @@ from alpenglow.base.cpus import granted_cpus
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.host.worker import Worker
 from alpenglow.ir.types import Array
-from alpenglow.ops.activation import Relu
+from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.placement.compiled import placed
 from alpenglow.placement.placing import place
 from alpenglow.placement.schedule import Schedule

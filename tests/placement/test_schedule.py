@@ -9,9 +9,9 @@ import pytest
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.placement.cut import part, parts
 from alpenglow.placement.schedule import Schedule, traffic
 

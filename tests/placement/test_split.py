@@ -12,9 +12,9 @@ import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Broadcast, Concat
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Concat
 from alpenglow.placement.compiled import placed
 from alpenglow.placement.placing import place
 from alpenglow.placement.schedule import Schedule

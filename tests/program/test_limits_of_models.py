@@ -13,7 +13,7 @@ from test_rolling import high_water, planned
 
 import alpenglow as ag
 from alpenglow.base.memory import aligned_bytes, rounded_up
-from alpenglow.runtime import layout
+from alpenglow.runtime.memory import layout
 from bundle_cases import same_bits
 from whole_networks import Feeds, Network, exported, networks
 

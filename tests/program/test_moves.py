@@ -11,11 +11,11 @@ from memory_graphs import peak_of, random_graph, random_order
 import alpenglow as ag
 from alpenglow import train
 from alpenglow.compiler.pipeline import properties_after, run_stages
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.reduction import ReduceMax, ReduceSum
-from alpenglow.ops.scan import CumSum
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceMax, ReduceSum
+from alpenglow.ops.reduction.scan import CumSum
 from alpenglow.program.instr import Program
 from alpenglow.program.interpret import interpret
 from alpenglow.program.moves import _Group, _Sums, moved

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Clip, Maximum, Mul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Maximum, Mul
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 from alpenglow.passes.lower import lower
 from alpenglow.program import Program, eliminate_copies, mark_lifetimes, plan, schedule, share
 from alpenglow.program.interpret import interpret

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.order import TopK
-from alpenglow.ops.reduction import ReduceMax
-from alpenglow.ops.scan import CumSum
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.reduction.reduction import ReduceMax
+from alpenglow.ops.reduction.scan import CumSum
+from alpenglow.ops.tensor.movement import Broadcast
+from alpenglow.ops.tensor.order import TopK
 from alpenglow.program.interpret import interpret
 from alpenglow.program.recompute import recompute
 from alpenglow.program.roll import arena_of

@@ -8,10 +8,10 @@ import pytest
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.movement import Reshape
 
 
 def relu(g: Graph) -> Value:

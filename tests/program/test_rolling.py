@@ -11,7 +11,7 @@ import alpenglow as ag
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
-from alpenglow.ops.contraction import Conv
+from alpenglow.ops.product.contraction import Conv
 from alpenglow.program import Instr, Program
 from alpenglow.program.instr import Buffer
 from alpenglow.program.interpret import interpret

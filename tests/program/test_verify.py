@@ -13,11 +13,11 @@ import alpenglow as ag
 from alpenglow.base.errors import OptionError, ParseError, ProgramError
 from alpenglow.compiler import every_pass, properties_after
 from alpenglow.compiler.pipeline import run_stages
-from alpenglow.ops.activation import Tanh
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.movement import Concat, Slice, Transpose
-from alpenglow.ops.scan import CumSum
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.activation import Tanh
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.reduction.scan import CumSum
+from alpenglow.ops.tensor.movement import Concat, Slice, Transpose
 from alpenglow.program import Instr, Program
 from alpenglow.program.footprint import Footprint, Map, footprint, overlap
 from alpenglow.program.instr import Region

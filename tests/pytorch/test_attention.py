@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import alpenglow as ag
-from alpenglow.ops.attention import Attention
+from alpenglow.ops.product.attention import Attention
 
 SEEN = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)) > 0.5
 SEEN[1] = False  # a query that sees nothing gives 0

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.autodiff import gradients
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops.fake_quantize import FakeQuantize
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.quantized.fake_quantize import FakeQuantize
+from alpenglow.ops.tensor.movement import Broadcast, Reshape
 
 Array = NDArray[Any]
 RANGES = {"u8": (0, 255), "i8": (-128, 127), "i16": (-32768, 32767), "u16": (0, 65535),

@@ -19,8 +19,9 @@ from torch.nn import functional as F
 
 import alpenglow as ag
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.torch import fx, pt2
+from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.program import Body, Program
+from alpenglow.frontends.torch.pt2 import pt2
 from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.text import print_graph

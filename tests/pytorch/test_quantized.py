@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import alpenglow as ag
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.quantized.integer import ConvInteger, MatMulInteger
 
 TARGETS = ("interpreter", "cpu")
 

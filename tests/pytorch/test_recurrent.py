@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import alpenglow as ag
-from alpenglow.ops.activation import Sigmoid, Tanh
-from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.elementwise.activation import Sigmoid, Tanh
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
 
 FORMS: list[tuple[type[nn.RNNBase], dict[str, Any]]] = [
     (nn.LSTM, {}),

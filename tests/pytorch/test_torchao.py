@@ -26,7 +26,7 @@ from torchao.testing.pt2e import _xnnpack_quantizer as xnnpack
 import alpenglow as ag
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.quantized.integer import ConvInteger, MatMulInteger
 
 
 class Images(nn.Module):

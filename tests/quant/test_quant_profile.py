@@ -9,8 +9,8 @@ import pytest
 
 from alpenglow.base.errors import ModelError, OptionError, ParseError
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Neg
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Neg
 from alpenglow.quant.calibrate import CALIBRATIONS, Calibration, Storage, calibrate
 from alpenglow.quant.document import parsed, written
 from alpenglow.quant.naming import fingerprint, names

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from alpenglow.base.errors import OptionError
-from alpenglow.ops.fake_quantize import SymmetricScale
+from alpenglow.ops.quantized.fake_quantize import SymmetricScale
 from alpenglow.quant.schema import (
     SCHEMAS,
     SMALLEST,

@@ -12,13 +12,13 @@ import alpenglow as ag
 from alpenglow.base.errors import ModelError, OptionError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.quantize import Dequantize, Quantize
-from alpenglow.ops.transcendental import Log
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.transcendental import Log
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.quantize import Dequantize, Quantize
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose
+from alpenglow.ops.window.pooling import MaxPool
 from alpenglow.quant.calibrate import CALIBRATIONS, Calibration
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.plan import Plan, plan

@@ -16,9 +16,9 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx.export import export
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 from alpenglow.passes.lower import lower
 from alpenglow.passes.quantized import integers
 from alpenglow.quant.options import QuantOptions

@@ -10,9 +10,9 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Concat, Slice
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import Concat, Slice
 
 RNG = np.random.default_rng(5)
 WEIGHT = RNG.standard_normal((8, 4, 5)).astype(np.float32) / 4

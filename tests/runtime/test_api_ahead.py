@@ -9,8 +9,8 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.ops.product.contraction import MatMul
 from open_cases import helper, model, weights
 from staged_cases import CASES
 

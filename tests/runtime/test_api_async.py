@@ -20,7 +20,7 @@ from alpenglow.base.errors import (
     TimeLimitError,
     UnsupportedError,
 )
-from alpenglow.ops.arithmetic import Neg
+from alpenglow.ops.elementwise.arithmetic import Neg
 from staged_cases import CASES
 from test_calls import MODELS, PATIENT, X
 

@@ -13,7 +13,7 @@ from onnx import TensorProto
 import alpenglow as ag
 from alpenglow.base.errors import FeedError, TimeLimitError
 from alpenglow.frontends import control
-from alpenglow.ops.arithmetic import Mul, Sub
+from alpenglow.ops.elementwise.arithmetic import Mul, Sub
 from open_cases import helper, model
 
 Array = NDArray[Any]

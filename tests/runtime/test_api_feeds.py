@@ -19,8 +19,8 @@ from alpenglow.base.errors import (
     OptionError,
     TypeRuleError,
 )
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.runtime.feeds import as_array, fitting
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.runtime.call.feeds import as_array, fitting
 from open_cases import helper, model, weights
 from staged_cases import CASES
 

@@ -107,7 +107,7 @@ def test_names_are_escaped(caplog: pytest.LogCaptureFixture) -> None:
 def test_nothing_is_printed_unless_it_is_asked_for() -> None:
     source = """
 import numpy as np, alpenglow as ag
-from alpenglow.ops.arithmetic import Neg
+from alpenglow.ops.elementwise.arithmetic import Neg
 g = ag.Graph("g"); g.output("y", g(Neg(), g.input("x", "f32[3]")))
 ag.compile(g)(np.ones(3, np.float32))
 """

@@ -20,8 +20,8 @@ from alpenglow.base.errors import (
     OptionError,
     UnsupportedError,
 )
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
 from open_cases import helper, model, weights
 from staged_cases import CASES
 

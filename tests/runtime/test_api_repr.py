@@ -10,8 +10,8 @@ from onnx import TensorProto
 
 import alpenglow as ag
 from alpenglow.ir.describe import bytes_text
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.ops.product.contraction import MatMul
 from open_cases import helper, model, weights
 from staged_cases import CASES
 

@@ -20,11 +20,11 @@ from alpenglow.base.errors import IncompatibleError, ModelError, OptionError, Un
 from alpenglow.base.extensions import bring_extras
 from alpenglow.base.mapped import Mapped
 from alpenglow.machines.api import Artifact
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.order import TopK
-from alpenglow.runtime import archive
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.movement import Broadcast
+from alpenglow.ops.tensor.order import TopK
+from alpenglow.runtime.archive import archive
 from fuzz import damage
 
 Array = NDArray[Any]

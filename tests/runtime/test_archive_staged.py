@@ -20,9 +20,10 @@ from alpenglow.base.errors import FeedError, UnsupportedError
 from alpenglow.extras.strings.strings import StringSplit
 from alpenglow.ir.staged import Apply
 from alpenglow.ir.staged_text import Continuation
-from alpenglow.runtime import archive, archive_staged
-from alpenglow.runtime.kept import KeptModel, KeptStage, Outline, StagedArchive
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.runtime.archive import archive
+from alpenglow.runtime.archive import staged as archive_staged
+from alpenglow.runtime.staged.kept import KeptModel, KeptStage, Outline, StagedArchive
+from alpenglow.runtime.staged.staged import StagedExecutable
 from staged_cases import (
     BOOL,
     CASES,

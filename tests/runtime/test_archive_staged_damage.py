@@ -17,8 +17,8 @@ import pytest
 import alpenglow as ag
 from alpenglow.base.errors import IncompatibleError, ModelError
 from alpenglow.machines.api import CONVENTION
-from alpenglow.runtime import archive
-from alpenglow.runtime.kept import StagedArchive
+from alpenglow.runtime.archive import archive
+from alpenglow.runtime.staged.kept import StagedArchive
 from fuzz.damage import damaged_archive, replace
 from staged_cases import (
     CASES,

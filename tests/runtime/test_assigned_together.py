@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.ops.arithmetic import Add, Mul, Sub
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Sub
 
 SHAPES = [(), (1,), (7,), (8,), (33,), (5, 13), (300, 300)]
 

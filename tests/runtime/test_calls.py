@@ -24,8 +24,8 @@ from onnx import TensorProto, helper
 import alpenglow as ag
 from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import CancelledError, OptionError, TimeLimitError
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.runtime import calls
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.runtime.call import calls
 
 Array = NDArray[Any]
 X = np.ones(4, np.float32)

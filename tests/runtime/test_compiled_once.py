@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from alpenglow.driver import journal
-from alpenglow.runtime.turns import Turns
+from alpenglow.runtime.staged.turns import Turns
 from loop_cases import compiled, looping, watched
 from staged_cases import BOOL, I64, count, info, node, numbers
 

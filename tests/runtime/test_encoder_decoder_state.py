@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.base.errors import FeedError, SessionError, UnsupportedError
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.movement import Concat
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.tensor.movement import Concat
 from encoder_decoder_cases import DECODER, ENCODER, feeds, first, later, merged, past
 from growing_cases import decoder, rows
 

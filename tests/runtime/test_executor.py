@@ -15,10 +15,10 @@ import alpenglow as ag
 from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.types import DTYPES, NUMBERS
-from alpenglow.ops.arithmetic import Add, Mul, Neg
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Transpose
-from alpenglow.ops.transcendental import Exp, Log
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg
+from alpenglow.ops.elementwise.transcendental import Exp, Log
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.movement import Transpose
 
 Array = NDArray[Any]
 TARGETS = ("cpu", "interpreter")

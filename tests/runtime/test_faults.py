@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 import alpenglow as ag
 from alpenglow.base import knobs, whole
 from alpenglow.compiler.options import TuningWarning
-from alpenglow.frontends.onnx.attributes import LinkWarning
+from alpenglow.frontends.onnx.file.attributes import LinkWarning
 from command import alpenglow, answer
 
 

@@ -23,8 +23,8 @@ import staged_cases
 from alpenglow.base import locks
 from alpenglow.base.errors import SessionError, UnsupportedError
 from alpenglow.base.memory import uncollected
-from alpenglow.runtime.open_extents import OpenExecutable
-from alpenglow.runtime.runner import Runner
+from alpenglow.runtime.executables.open_extents import OpenExecutable
+from alpenglow.runtime.staged.runner import Runner
 from host_toys import chain, workers
 
 pytestmark = [

@@ -21,11 +21,11 @@ from alpenglow.base.errors import (
     TypeRuleError,
 )
 from alpenglow.ir.text import parse_graph, print_graph
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Concat
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.movement import Concat
 from alpenglow.program import print_program
-from alpenglow.runtime.session import Session
+from alpenglow.runtime.session.session import Session
 from growing_cases import decoder, ragged, rows, stopped
 
 Array = NDArray[Any]

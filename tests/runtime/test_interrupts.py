@@ -30,7 +30,7 @@ from alpenglow import train
 from alpenglow.base import knobs
 from alpenglow.base.errors import SessionError
 from alpenglow.host.worker import Worker
-from alpenglow.ops.arithmetic import Add, Mul
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
 
 Array = NDArray[Any]
 Place = tuple[str, int, int]

@@ -19,13 +19,14 @@ from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, Unsuppo
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.machines.api import CONVENTION
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.generate import Range
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.reduction import ReduceSum, SumBytes
-from alpenglow.runtime import archive, layout
-from alpenglow.runtime.open_extents import OpenExecutable
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceSum, SumBytes
+from alpenglow.ops.tensor.generate import Range
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose
+from alpenglow.runtime.archive import archive
+from alpenglow.runtime.executables.open_extents import OpenExecutable
+from alpenglow.runtime.memory import layout
 from open_cases import CASES, Case, case, chain, feeds, ints, model, symbols, weights
 
 NAMES = "NMKBHWLT"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from alpenglow.base.memory import ALIGNMENT
-from alpenglow.runtime import held
-from alpenglow.runtime.held import owned
+from alpenglow.runtime.session import held
+from alpenglow.runtime.session.held import owned
 
 
 @pytest.mark.parametrize("most", [64, 200, 1 << 20])

@@ -23,9 +23,9 @@ import pytest
 import alpenglow as ag
 from alpenglow.base import errors
 from alpenglow.base.errors import BusyError, FeedError, OptionError, TimeLimitError
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.runtime.calls import Call
-from alpenglow.runtime.requests import Manager
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.runtime.call.calls import Call
+from alpenglow.runtime.call.requests import Manager
 from test_calls import MODELS, PATIENT, X
 
 pytestmark = pytest.mark.usefixtures("no_cache")
@@ -326,7 +326,8 @@ def test_who_submits_nothing_pays_for_nothing() -> None:
 import sys
 from test_api_async import negated, X
 negated().run({"x": X})
-assert not {"alpenglow.runtime.requests", "alpenglow.runtime.deadlines"} & set(sys.modules)
+late = {"alpenglow.runtime.call.requests", "alpenglow.runtime.call.deadlines"}
+assert not late & set(sys.modules)
 """
     path = os.pathsep.join(p for p in sys.path if p)
     subprocess.run([sys.executable, "-c", source], check=True, timeout=60,

@@ -16,7 +16,7 @@ import alpenglow as ag
 from alpenglow.base.errors import FeedError
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.text import print_graph
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.runtime.staged.staged import StagedExecutable
 from staged_cases import (
     BOOL,
     CASES,

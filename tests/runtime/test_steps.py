@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 
 import alpenglow as ag
 from alpenglow.frontends import control
-from alpenglow.runtime import runner
-from alpenglow.runtime.in_process import InProcess
-from alpenglow.runtime.staged import StagedExecutable
-from alpenglow.runtime.stages import Matcher, Stage
+from alpenglow.runtime.executables.in_process import InProcess
+from alpenglow.runtime.staged import runner
+from alpenglow.runtime.staged.staged import StagedExecutable
+from alpenglow.runtime.staged.stages import Matcher, Stage
 from staged_cases import CASES, I64, Case, info, model, node, numbers
 
 pytestmark = pytest.mark.usefixtures("own_cache")

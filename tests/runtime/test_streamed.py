@@ -16,12 +16,12 @@ from alpenglow.base.errors import (
     UnsupportedError,
 )
 from alpenglow.ir.types import Array
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.runtime.installed import Streamed
-from alpenglow.runtime.streamed import StreamedLayout
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.runtime.executables.installed import Streamed
+from alpenglow.runtime.memory.streamed import StreamedLayout
 from command import alpenglow
 
 SIDE = 192

@@ -13,9 +13,9 @@ from onnx import TensorProto
 from alpenglow.base.errors import FeedError
 from alpenglow.frontends import control
 from alpenglow.machines.registry import this_process
-from alpenglow.runtime import loops, row
-from alpenglow.runtime.row import Ran
-from alpenglow.runtime.runner import Runner
+from alpenglow.runtime.staged import loops, row
+from alpenglow.runtime.staged.row import Ran
+from alpenglow.runtime.staged.runner import Runner
 from loop_cases import check, compiled, looping, watched
 from staged_cases import (
     BOOL,

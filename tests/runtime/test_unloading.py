@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.ops.arithmetic import Mul
-from alpenglow.runtime.installed import install
+from alpenglow.ops.elementwise.arithmetic import Mul
+from alpenglow.runtime.executables.installed import install
 
 STATM = Path("/proc/self/statm")
 

@@ -25,9 +25,9 @@ from alpenglow import train
 from alpenglow.base import knobs, store
 from alpenglow.base.errors import ModelError
 from alpenglow.driver import artifact_cache
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.runtime import archive
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.runtime.archive import archive
 from frontends.tflite import flat
 
 Array = NDArray[Any]

@@ -15,10 +15,10 @@ from alpenglow.autodiff import gradients
 from alpenglow.base.errors import FeedError, TypeRuleError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.activation import Tanh
-from alpenglow.ops.ctc import Ctc
-from alpenglow.ops.movement import Reshape
-from alpenglow.ops.transcendental import Log
+from alpenglow.ops.elementwise.activation import Tanh
+from alpenglow.ops.elementwise.transcendental import Log
+from alpenglow.ops.sequence.ctc import Ctc
+from alpenglow.ops.tensor.movement import Reshape
 from alpenglow.train.blame import first_infinite
 from differences import check, total_of
 from train_cases import dense, sequences

@@ -15,7 +15,7 @@ from alpenglow import train
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.gather import Gather
+from alpenglow.ops.tensor.gather import Gather
 
 Array = NDArray[Any]
 Layer = Callable[[Graph, Value], Value]

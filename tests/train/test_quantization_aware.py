@@ -14,12 +14,12 @@ from alpenglow.base.errors import ModelError, OptionError, TrainingError, Unsupp
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.fake_quantize import FakeQuantize, SymmetricScale
-from alpenglow.ops.normalize import BatchNorm
-from alpenglow.ops.quantize import Dequantize
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.fake_quantize import FakeQuantize, SymmetricScale
+from alpenglow.ops.quantized.quantize import Dequantize
+from alpenglow.ops.reduction.normalize import BatchNorm
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 from alpenglow.passes.fold import fold
 from alpenglow.passes.quantized import integers
 from alpenglow.passes.simplify import simplify

@@ -28,10 +28,10 @@ from alpenglow.base.errors import (
     UnsupportedError,
 )
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.reduction import ReduceMean
-from alpenglow.ops.transcendental import Log
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.elementwise.transcendental import Log
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceMean
 from train_cases import CLASSES, convolutional, perceptron, samples
 
 

@@ -11,11 +11,11 @@ import alpenglow as ag
 from alpenglow import train
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.reduction import ReduceMean
-from alpenglow.ops.training import BatchNormTraining
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.training.training import BatchNormTraining
 from alpenglow.program.instr import Program
 from alpenglow.program.plan import mark_lifetimes, plan
 from alpenglow.program.recompute import Lives, smaller

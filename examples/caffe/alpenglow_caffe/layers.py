@@ -17,12 +17,15 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from alpenglow import ops
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops import activation, arithmetic, movement
+from alpenglow.ops.elementwise import activation, arithmetic, transcendental
 from alpenglow.ops.expression import Expression, one
+from alpenglow.ops.product import contraction
+from alpenglow.ops.reduction import normalize, reduction, softmax
+from alpenglow.ops.tensor import movement
+from alpenglow.ops.window import conv_transpose, pooling
 from alpenglow_caffe.protobuf import Message
 
 Blob = Expression  # as Caffe calls tensors
@@ -161,10 +164,10 @@ class Layer:
         bias = [(num_output,)] * bias_term
         if self.kind == "Deconvolution":
             weights = self.weights((channels, num_output // group, *kernel), *bias)
-            op = ops.conv_transpose.ConvTranspose(strides, pads, dilations, (0,) * rank, group)
+            op = conv_transpose.ConvTranspose(strides, pads, dilations, (0,) * rank, group)
             return one(op, x, *weights)
         weights = self.weights((num_output, channels // group, *kernel), *bias)
-        return one(ops.contraction.Conv(strides, pads, dilations, group), x, *weights)
+        return one(contraction.Conv(strides, pads, dilations, group), x, *weights)
 
     @on("InnerProduct", "inner_product_param")
     def product(self, x: Blob, *, num_output: int, bias_term: bool = True, axis: int = 1,
@@ -183,7 +186,7 @@ class Layer:
         shape = x.type.extents[1:2]
         mean, spread, n = (np.asarray(v.value.array) for v in self.weights(shape, shape, (1,)))
         scale, ones = np.float32(1 / n[0] if n[0] else 0), np.ones(shape, np.float32)
-        return one(ops.normalize.BatchNorm(eps), x, ones, 0 * ones, mean * scale, spread * scale)
+        return one(normalize.BatchNorm(eps), x, ones, 0 * ones, mean * scale, spread * scale)
 
     @on("Scale", "scale_param")
     def scale(self, x: Blob, factor: Blob | None = None, *, axis: int = 1, num_axes: int = 1,
@@ -219,8 +222,8 @@ class Layer:
             if ceil and not any(pads) and last >= extent:
                 raise UnsupportedError(f"a window begins at {last}, behind an axis of {extent}")
         if pool == "MAX":
-            return one(ops.pooling.MaxPool(kernel, strides, pads * 2, (1, 1), ceil), x)
-        return one(ops.pooling.AveragePool(kernel, strides, pads * 2, (1, 1), ceil, True), x)
+            return one(pooling.MaxPool(kernel, strides, pads * 2, (1, 1), ceil), x)
+        return one(pooling.AveragePool(kernel, strides, pads * 2, (1, 1), ceil, True), x)
 
     @on("LRN", "lrn_param")
     def lrn(self, x: Blob, *, local_size: int = 5, alpha: float = 1, beta: float = 0.75,
@@ -229,9 +232,9 @@ class Layer:
         if local_size % 2 == 0 or x.type.rank != 4:
             raise ModelError(f"local_size is {local_size}, expected it odd; {x.type}, of 4 axes")
         if norm_region == "ACROSS_CHANNELS":
-            return one(ops.normalize.LocalResponseNorm(local_size, alpha, beta, k), x)
+            return one(normalize.LocalResponseNorm(local_size, alpha, beta, k), x)
         window, pads = (local_size,) * 2, (local_size // 2,) * 4
-        mean = one(ops.pooling.AveragePool(window, (1, 1), pads, (1, 1), count_pads=True), x * x)
+        mean = one(pooling.AveragePool(window, (1, 1), pads, (1, 1), count_pads=True), x * x)
         return x * (mean * alpha + 1) ** -beta
 
     @on("Reduction", "reduction_param")
@@ -241,11 +244,11 @@ class Layer:
         count = math.prod(x.type.extents[axes[0] :]) if operation == "MEAN" else 1
         if operation in ("ASUM", "SUMSQ"):
             x = one(arithmetic.Abs(), x) if operation == "ASUM" else x * x
-        return one(ops.reduction.ReduceSum(axes, keepdims=False), x) * (coeff / count)
+        return one(reduction.ReduceSum(axes, keepdims=False), x) * (coeff / count)
 
     @on("Softmax", "softmax_param")
     def softmax(self, x: Blob, *, axis: int = 1) -> Blob:
-        return one(ops.softmax.Softmax(_axis(x, axis)), x)
+        return one(softmax.Softmax(_axis(x, axis)), x)
 
     @on("Eltwise", "eltwise_param")
     def eltwise(self, *xs: Blob, operation: Literal["SUM", "PROD", "MAX"] = "SUM",
@@ -274,12 +277,12 @@ class Layer:
     @on("Exp", "exp_param")
     def exp(self, x: Blob, *, base: float = -1, scale: float = 1, shift: float = 0) -> Blob:
         rate = 1.0 if base == -1 else math.log(base)
-        return one(ops.transcendental.Exp(), x * (rate * scale)) * math.exp(rate * shift)
+        return one(transcendental.Exp(), x * (rate * scale)) * math.exp(rate * shift)
 
     @on("Log", "log_param")
     def log(self, x: Blob, *, base: float = -1, scale: float = 1, shift: float = 0) -> Blob:
         rate = 1.0 if base == -1 else math.log(base)
-        return one(ops.transcendental.Log(), x * scale + shift) * (1 / rate)
+        return one(transcendental.Log(), x * scale + shift) * (1 / rate)
 
 
 on("AbsVal")(lambda layer, x: one(arithmetic.Abs(), x))

@@ -18,20 +18,20 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, TensorType
-from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg
-from alpenglow.ops.comparison import Equal, Greater, Less
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.conv_filter import ConvFilter
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.gather import summed_at
-from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
-from alpenglow.ops.reduction import ReduceProd, ReduceSum, as_type, filled
-from alpenglow.ops.resize import Interpolate, summed_products
-from alpenglow.ops.scan import CumProd
-from alpenglow.ops.select import Cast, Where
-from alpenglow.ops.sum_at import SumAt
-from alpenglow.ops.transcendental import Atan2
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg
+from alpenglow.ops.elementwise.comparison import Equal, Greater, Less
+from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.elementwise.transcendental import Atan2
+from alpenglow.ops.image.resize import Interpolate, summed_products
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.reduction.reduction import ReduceProd, ReduceSum, as_type, filled
+from alpenglow.ops.reduction.scan import CumProd
+from alpenglow.ops.tensor.gather import summed_at
+from alpenglow.ops.tensor.movement import Broadcast, Pad, Reshape, Transpose
+from alpenglow.ops.tensor.sum_at import SumAt
+from alpenglow.ops.window.conv_filter import ConvFilter
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 
 
 def broadcast(op: Broadcast, b: Graph, dy: Value, x: Value) -> Value:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ops.movement import Broadcast, Reshape, stretch
-from alpenglow.ops.reduction import filled
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.reduction.reduction import filled
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, stretch
 
 Guard = tuple[Value, bool]
 """A condition of one element, and which of its truth values lets the branch run."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import COMPLEX, FLOATS
-from alpenglow.ops.custom_gradient import CustomGradient
+from alpenglow.ops.training.custom_gradient import CustomGradient
 
 Backward = Callable[..., Value | Sequence[Value | None] | None]
 

@@ -25,8 +25,8 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Op, is_half
 from alpenglow.ir.types import FLOATS
 from alpenglow.ir.vocabulary import NUMPY
-from alpenglow.ops.activation import Tanh
-from alpenglow.ops.arithmetic import (
+from alpenglow.ops.elementwise.activation import Tanh
+from alpenglow.ops.elementwise.arithmetic import (
     Abs,
     Add,
     Ceil,
@@ -43,7 +43,7 @@ from alpenglow.ops.arithmetic import (
     Sign,
     Sub,
 )
-from alpenglow.ops.comparison import (
+from alpenglow.ops.elementwise.comparison import (
     Equal,
     Greater,
     GreaterOrEqual,
@@ -52,11 +52,9 @@ from alpenglow.ops.comparison import (
     Less,
     LessOrEqual,
 )
-from alpenglow.ops.logic import BitAnd, BitNot, BitOr, BitXor, ShiftLeft, ShiftRight
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.reduction import as_type, filled
-from alpenglow.ops.select import BitCast, Where
-from alpenglow.ops.transcendental import (
+from alpenglow.ops.elementwise.logic import BitAnd, BitNot, BitOr, BitXor, ShiftLeft, ShiftRight
+from alpenglow.ops.elementwise.select import BitCast, Where
+from alpenglow.ops.elementwise.transcendental import (
     Acos,
     Acosh,
     Asin,
@@ -73,6 +71,8 @@ from alpenglow.ops.transcendental import (
     Sqrt,
     Tan,
 )
+from alpenglow.ops.reduction.reduction import as_type, filled
+from alpenglow.ops.tensor.movement import Broadcast
 
 Scalar = Value | float
 """A tensor, standing for its elements, or a Python number."""

@@ -1,8 +1,8 @@
 """Gradients of recurrent layers.
 
 A layer that is traced says what went into its gates; that takes the place of the layer as it stood
-(`passes/traced.py`).  An operator goes back through the steps (`ops/recurrent_gradient.py`), and of
-what it says of the gates, the gradients of the weights are products over all steps at once.
+(`passes/traced.py`).  One operator (`ops/sequence/recurrent_gradient.py`) goes back through steps
+and gives the gradients of the gates, and products over all steps at once those of the weights.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ops.arithmetic import Mul, Sub
-from alpenglow.ops.comparison import Equal
-from alpenglow.ops.contraction import MatMul, turned
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice
-from alpenglow.ops.recurrent import Gru, Lstm, Rnn, activate
-from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
-from alpenglow.ops.recurrent_integer import LstmInteger
-from alpenglow.ops.reduction import ReduceSum, as_type, filled, in_floats
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.arithmetic import Mul, Sub
+from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import MatMul, turned
+from alpenglow.ops.reduction.reduction import ReduceSum, as_type, filled, in_floats
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn, activate
+from alpenglow.ops.sequence.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
+from alpenglow.ops.sequence.recurrent_integer import LstmInteger
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice
 
 Grads = Sequence[Value | None]
 

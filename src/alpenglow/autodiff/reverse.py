@@ -26,8 +26,8 @@ from alpenglow.base.errors import OptionError, TypeRuleError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Composite, Elementwise
 from alpenglow.ir.types import COMPLEX, FLOATS
-from alpenglow.ops.algebra import plus
-from alpenglow.ops.reduction import filled
+from alpenglow.ops.elementwise.algebra import plus
+from alpenglow.ops.reduction.reduction import filled
 
 Grads = list[Value | None]
 

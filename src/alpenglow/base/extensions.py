@@ -14,15 +14,14 @@ The *extras* of this package are brought here, too, but late: a table that lacks
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
 from typing import Any, TypeVar
 
 from alpenglow.base.errors import IncompatibleError
+from alpenglow.base.modules import import_modules, module_names
 
 EXTRAS = "alpenglow.extras"
 """The package of the extras; only this module imports it, by its name."""
@@ -69,9 +68,9 @@ def bring_extras(part: str = "") -> None:
 
     An extra registers its operators and their loop forms as it is imported.
     """
-    for extra in _modules(import_module(EXTRAS)):
-        if part in _names(extra):
-            _modules(import_module(f"{extra.__name__}.{part}"))
+    for extra in import_modules(EXTRAS):
+        if part in module_names(extra):
+            import_modules(f"{extra.__name__}.{part}")
 
 
 def found_with_extras(
@@ -97,16 +96,6 @@ def is_extra(thing: Callable[..., object]) -> bool:
 
 def _is_core(module: str) -> bool:
     return module.startswith("alpenglow.") and not module.startswith(f"{EXTRAS}.")
-
-
-def _modules(package: ModuleType) -> list[ModuleType]:
-    """Import the modules of a package, in order of their names, and return them."""
-    return [import_module(f"{package.__name__}.{name}") for name in _names(package)]
-
-
-def _names(package: ModuleType) -> list[str]:
-    """Return the names of the modules and packages that a package holds, in order."""
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
 def _loaded(entry: EntryPoint) -> Any:

@@ -18,15 +18,15 @@ from typing import Any, Literal, NoReturn
 from alpenglow.base import deadline
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted, shown
+from alpenglow.bundles.elf.fat import require_fat
+from alpenglow.bundles.elf.system import for_system
 from alpenglow.bundles.entry import APIS, Api
-from alpenglow.bundles.fat import require_fat
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.job import Job, Made, Needs
 from alpenglow.bundles.mutable import State, identifiers
-from alpenglow.bundles.opencl import OPENCL
+from alpenglow.bundles.opencl.source import OPENCL
 from alpenglow.bundles.plan import BundlePlan, Planned, Routine, fat_layout
 from alpenglow.bundles.rows import grown, refuse_length
-from alpenglow.bundles.system import for_system
 from alpenglow.bundles.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import require_closed, run_stages

@@ -16,9 +16,9 @@ from typing import Literal
 
 from alpenglow.bundles import entry_state
 from alpenglow.bundles.config import config
+from alpenglow.bundles.elf.fat import alternatives, dispatch, level
 from alpenglow.bundles.entry_state import MISALIGNED
 from alpenglow.bundles.extents import ROWS, LlvmExtents
-from alpenglow.bundles.fat import alternatives, dispatch, level
 from alpenglow.bundles.mutable import MEMORIES
 from alpenglow.bundles.plan import Branch, BundlePlan, KernelCall, Routine
 from alpenglow.ir.dims import is_open

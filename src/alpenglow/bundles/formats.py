@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundles.c import source, stack_nbytes
-from alpenglow.bundles.example import example
-from alpenglow.bundles.header import header, weights_header
+from alpenglow.bundles.c.example import example
+from alpenglow.bundles.c.header import header, weights_header
+from alpenglow.bundles.c.project import cmake, pkg_config
+from alpenglow.bundles.c.source import source, stack_nbytes
+from alpenglow.bundles.elf.object import emit
+from alpenglow.bundles.elf.shared import file_name, library
 from alpenglow.bundles.job import Format, Job, Made, Needs
-from alpenglow.bundles.object import emit
-from alpenglow.bundles.opencl import opencl_files
-from alpenglow.bundles.project import cmake, pkg_config
-from alpenglow.bundles.shared import file_name, library
-from alpenglow.bundles.wasm import wasm_files
-from alpenglow.bundles.wheel import wheel_files
+from alpenglow.bundles.opencl.source import opencl_files
+from alpenglow.bundles.wasm.module import wasm_files
+from alpenglow.bundles.wheel.package import wheel_files
 
 ARRAY_NBYTES = 64 << 20
 """Weights larger than this are not written as a C array as well: no compiler would like it."""

@@ -29,7 +29,7 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
 from alpenglow.machines.choice import ChosenKernel
 from alpenglow.program import Buffer, Instr, Program, Region
-from alpenglow.runtime.held import overwrites
+from alpenglow.runtime.session.held import overwrites
 
 CHECKS_NBYTES = ALIGNMENT
 """Bytes of memory in which checks of data leave what they find."""

@@ -26,7 +26,7 @@ from alpenglow.ir.target import Target
 from alpenglow.machines.choice import ChosenKernel
 from alpenglow.program import Program, plan
 from alpenglow.program.instr import CAPACITY
-from alpenglow.runtime.layout import compiled
+from alpenglow.runtime.memory.layout import compiled
 
 MOST_VERSIONS = 16
 """How many programs an entry point may choose from."""

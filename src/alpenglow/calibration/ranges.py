@@ -13,15 +13,15 @@ from alpenglow.driver.compile import compile as compile_model
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.misuse import told_of
 from alpenglow.ir.op import Elementwise
-from alpenglow.ops.activation import Relu
+from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.quant.activations import ALIASES
 from alpenglow.quant.layers import size, varying
 from alpenglow.quant.naming import fingerprint, names
 from alpenglow.quant.observe import BINS, Observer, check_bins
 from alpenglow.quant.plan import check_graph
 from alpenglow.quant.profile import Profile
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.session import Session
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.session.session import Session
 
 Runs = Executable | Session
 

@@ -19,7 +19,7 @@ from alpenglow.base.arrays import readable
 from alpenglow.base.errors import FeedError
 from alpenglow.base.words import counted
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.image import picture, pictures
+from alpenglow.ops.host.image import picture, pictures
 
 LABELS = "labels"
 

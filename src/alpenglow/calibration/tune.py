@@ -22,7 +22,7 @@ from alpenglow.calibration.samples import Dataset
 from alpenglow.driver.compile import compile as compile_model
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
-from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.product.contraction import Conv, MatMul
 from alpenglow.quant.convert import convert
 from alpenglow.quant.layers import size, taps
 from alpenglow.quant.options import QuantOptions

@@ -23,10 +23,10 @@ from alpenglow.bundles import (
     write,
 )
 from alpenglow.bundles.curve import curve
+from alpenglow.bundles.elf.system import SYSTEMS
 from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.plan import Planned
-from alpenglow.bundles.system import SYSTEMS
 from alpenglow.cli.help import Command
 from alpenglow.cli.options import (
     Request,

@@ -17,7 +17,7 @@ from alpenglow.compiler import require_closed
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.report.check import OperatorCount, copied, planned, rows
-from alpenglow.runtime.itinerary import Copies
+from alpenglow.runtime.device.itinerary import Copies
 
 
 @click.command(

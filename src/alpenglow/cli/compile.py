@@ -35,7 +35,7 @@ from alpenglow.cli.source import (
     shapes_given,
 )
 from alpenglow.ir.graph import Graph
-from alpenglow.runtime import archive
+from alpenglow.runtime.archive import archive
 
 
 @click.command(

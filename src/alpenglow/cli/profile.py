@@ -22,7 +22,7 @@ from alpenglow.cli.source import executable, read, refuse_staged
 from alpenglow.ir.graph import Graph
 from alpenglow.measure.profile import ROUNDS, InstrTime, RunProfile, profile, trace
 from alpenglow.measure.reach import bandwidth_of, peak_of
-from alpenglow.runtime.timing import CopyTiming
+from alpenglow.runtime.executables.timing import CopyTiming
 
 WIDTH = 60
 """Characters of sources that a line of the table shows."""

@@ -9,7 +9,7 @@ import click
 from alpenglow.cli import TRACEBACK, files
 from alpenglow.cli.help import Command
 from alpenglow.cli.output import examples, show
-from alpenglow.runtime import archive
+from alpenglow.runtime.archive import archive
 
 
 def _note_traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:

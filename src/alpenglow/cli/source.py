@@ -40,11 +40,11 @@ from alpenglow.machines.api import Artifact
 from alpenglow.passes.keep import check_kept
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
-from alpenglow.runtime import archive
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.installed import install
-from alpenglow.runtime.open_extents import OpenExecutable
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.runtime.archive import archive
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.executables.installed import install
+from alpenglow.runtime.executables.open_extents import OpenExecutable
+from alpenglow.runtime.staged.staged import StagedExecutable
 
 IMPORT = "import"
 """The name of the stage before all passes."""

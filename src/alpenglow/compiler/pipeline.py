@@ -34,7 +34,7 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.verify import verify_graph
 from alpenglow.machines.api import Artifact
 from alpenglow.machines.registry import families, machine_for
-from alpenglow.ops.quantize import Dequantize
+from alpenglow.ops.quantized.quantize import Dequantize
 from alpenglow.passes.absorb import absorb
 from alpenglow.passes.attention import whole_in_f32
 from alpenglow.passes.choices import tuned

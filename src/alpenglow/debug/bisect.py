@@ -20,7 +20,7 @@ from alpenglow.ir.types import Array
 from alpenglow.program import Program
 from alpenglow.program.interpret import interpret
 from alpenglow.program.text import print_ir
-from alpenglow.runtime.installed import install
+from alpenglow.runtime.executables.installed import install
 
 EMIT = "emit"
 """The name of what follows all passes: making machine code."""

@@ -18,8 +18,8 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.quantize import Dequantize
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.quantized.quantize import Dequantize
 from alpenglow.quant.layers import varying
 
 

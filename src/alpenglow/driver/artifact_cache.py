@@ -31,7 +31,7 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.text import print_graph
 from alpenglow.machines.api import Artifact
 from alpenglow.machines.registry import machine_for
-from alpenglow.runtime import archive
+from alpenglow.runtime.archive import archive
 
 KEPT_NBYTES = 256 << 20
 """Larger artifacts are not kept: they would push everything else out of the store."""

@@ -33,15 +33,15 @@ from alpenglow.machines.api import Artifact
 from alpenglow.passes.choices import Record
 from alpenglow.passes.keep import check_kept
 from alpenglow.program.instr import CAPACITY
-from alpenglow.runtime import archive
-from alpenglow.runtime.archive import OpenGraph
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.extents import Reader
-from alpenglow.runtime.in_process import InProcess
-from alpenglow.runtime.installed import Installed, install
-from alpenglow.runtime.kept import StagedArchive
-from alpenglow.runtime.open_extents import Make, OpenExecutable
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.runtime.archive import archive
+from alpenglow.runtime.archive.archive import OpenGraph
+from alpenglow.runtime.call.extents import Reader
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.executables.in_process import InProcess
+from alpenglow.runtime.executables.installed import Installed, install
+from alpenglow.runtime.executables.open_extents import Make, OpenExecutable
+from alpenglow.runtime.staged.kept import StagedArchive
+from alpenglow.runtime.staged.staged import StagedExecutable
 
 Model: TypeAlias = "Graph | StagedModel | str | Path | bytes | Any"
 """A graph, a model in parts, or what a front end takes: a path, the bytes of a file, an object such

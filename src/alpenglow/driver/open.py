@@ -9,9 +9,9 @@ from alpenglow.base.cpus import check_threads
 from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
 from alpenglow.base.sizes import parse_nbytes
 from alpenglow.machines.api import Artifact
-from alpenglow.runtime import archive, signature
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.installed import install, stream
+from alpenglow.runtime.archive import archive, signature
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.executables.installed import install, stream
 
 
 def open(

@@ -24,7 +24,7 @@ from alpenglow.ir.dims import Assumption, Sym, assuming, names
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import Known, StagedModel
 from alpenglow.ir.structure import without
-from alpenglow.ops.movement import Slice
+from alpenglow.ops.tensor.movement import Slice
 
 BEFORE = re.compile(r"past(?:_key_values|_key|_value)?(.*)")
 AFTER = re.compile(r"present(?:_key_values|_key|_value)?(.*)")

@@ -11,10 +11,10 @@ from alpenglow.frontends.operands import Operands
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops.comparison import Equal
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Reshape
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Reshape
 
 MOST_WORK = 1 << 20
 MOST_ELEMENTS = 1 << 18

@@ -15,12 +15,18 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops import activation, comparison, floating, logarithm, select, transcendental
-from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg, Sub
-from alpenglow.ops.complex import RealQuotient, exponential
-from alpenglow.ops.complex import logarithm as logarithm_of
-from alpenglow.ops.reduction import filled
-from alpenglow.ops.transcendental import (
+from alpenglow.ops.elementwise import (
+    activation,
+    comparison,
+    floating,
+    logarithm,
+    select,
+    transcendental,
+)
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg, Sub
+from alpenglow.ops.elementwise.complex import RealQuotient, exponential
+from alpenglow.ops.elementwise.complex import logarithm as logarithm_of
+from alpenglow.ops.elementwise.transcendental import (
     Asinh,
     Atan2,
     Cos,
@@ -32,6 +38,7 @@ from alpenglow.ops.transcendental import (
     Sinh,
     Sqrt,
 )
+from alpenglow.ops.reduction.reduction import filled
 
 Pair = tuple[Value, Value]
 """The real parts and the imaginary ones."""

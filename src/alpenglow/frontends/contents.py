@@ -29,12 +29,12 @@ from alpenglow.ir.dims import (
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.arithmetic import Add, Sub
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.reduction import ReduceProd, ReduceSum
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.arithmetic import Add, Sub
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.reduction.reduction import ReduceProd, ReduceSum
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose
 
 LIMIT = 64
 """Tensors of more elements than this are data, not shapes."""

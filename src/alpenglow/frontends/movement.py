@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alpenglow.base.errors import ModelError
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.movement import Broadcast, Reshape, Slice
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice
 
 
 def tiled(g: Graph, what: str, x: Value, repeats: Sequence[Dim]) -> Value:

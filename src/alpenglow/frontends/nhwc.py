@@ -12,7 +12,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.movement import Transpose
+from alpenglow.ops.tensor.movement import Transpose
 
 
 def channels_first(g: Graph, x: Value) -> Value:

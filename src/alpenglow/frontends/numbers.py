@@ -18,16 +18,25 @@ from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, HALVES, INTS, UNSIGNED
-from alpenglow.ops import arithmetic, comparison, complex, logic, reduction, transcendental
-from alpenglow.ops.arithmetic import Add, Sub
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose, Dilate
-from alpenglow.ops.gather import ScatterElements, ScatterNd
-from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose, append_axes, stretch
-from alpenglow.ops.reduction import ReduceMean, ReduceSum, filled
-from alpenglow.ops.scan import CumSum
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise import arithmetic, comparison, complex, logic, transcendental
+from alpenglow.ops.elementwise.arithmetic import Add, Sub
+from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction import reduction
+from alpenglow.ops.reduction.reduction import ReduceMean, ReduceSum, filled
+from alpenglow.ops.reduction.scan import CumSum
+from alpenglow.ops.tensor.gather import ScatterElements, ScatterNd
+from alpenglow.ops.tensor.movement import (
+    Concat,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+    append_axes,
+    stretch,
+)
+from alpenglow.ops.window.conv_transpose import ConvTranspose, Dilate
 
 Build = Callable[..., Value]
 """A function of a graph, an operator and its operands that builds the result."""

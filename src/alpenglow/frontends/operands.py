@@ -17,9 +17,9 @@ from alpenglow.ir.dims import Dim, Sym, assumed, is_open, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, INTS, Array
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Reshape, stretch
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Reshape, stretch
 
 
 class Resuming(Protocol):

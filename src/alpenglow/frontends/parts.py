@@ -23,7 +23,7 @@ from alpenglow.frontends.shapes import check_size
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import FLOATS, Array
-from alpenglow.ops.in_range import InRange
+from alpenglow.ops.tensor.in_range import InRange
 
 Made = TypeVar("Made")
 

@@ -3,7 +3,7 @@
 Extents are no less than 0.  What follows from that alone is certain.  Beyond it, models are written
 for extents that are long enough: ``x[:, :10]`` has ten columns.  The import follows them, and keeps
 each such presumption as a guard of the graph; a call whose extents break one is served by another
-import, under its own extents (`runtime.executor`).
+import, under its own extents (`runtime.executables.executor`).
 
 Extents that must be equal, but are not by their names, are found by trial (`reconcile`).
 

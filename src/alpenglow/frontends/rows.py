@@ -7,8 +7,8 @@ import numpy as np
 from alpenglow.frontends.operands import Operands
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Concat, Reshape
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Concat, Reshape
 
 
 def row(s: Operands, axis: int, index: int) -> Value:

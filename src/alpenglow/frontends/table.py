@@ -1,13 +1,11 @@
-"""Tables from operators of a format to converters, and the modules that fill them.
+"""Tables from operators of a format to converters.
 
 Each module of converters registers its own where they are defined, so a new family is a new file.
 """
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Hashable, Iterable
-from importlib import import_module
 from typing import Generic, TypeVar
 
 from alpenglow.base.extensions import bring_extras, found_with_extras
@@ -54,10 +52,3 @@ class Table(Generic[K, E]):
         if self._part:
             bring_extras(self._part)
         return list(self.entries)
-
-
-def load_modules(package: str, *prefixes: str) -> None:
-    """Import the modules of a package whose names begin with one of `prefixes`."""
-    for module in pkgutil.iter_modules(import_module(package).__path__):
-        if module.name.startswith(prefixes):
-            import_module(f"{package}.{module.name}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from alpenglow.frontends.movement import part
 from alpenglow.frontends.presume import fixed
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.movement import Concat
+from alpenglow.ops.tensor.movement import Concat
 
 Combine = Callable[[Sequence[Value], Sequence[Value]], list[Value]]
 """From values of two elements each to those of one."""

@@ -24,8 +24,8 @@ from alpenglow.base.words import shown
 from alpenglow.host.network import Network
 from alpenglow.host.statistics import Times
 from alpenglow.machines.api import Device
-from alpenglow.runtime.device_array import DeviceArray
-from alpenglow.runtime.requests import Request, Waiting, full
+from alpenglow.runtime.call.requests import Request, Waiting, full
+from alpenglow.runtime.device.array import DeviceArray
 
 MOST_TRIES = 3
 """How often a request is begun anew since values of it lay on a device that was lost."""

@@ -25,9 +25,9 @@ from alpenglow.host.dispatch import Dispatch, Pipeline, Post
 from alpenglow.host.managers import Manager
 from alpenglow.host.network import Network
 from alpenglow.host.worker import Worker, check_workers
-from alpenglow.runtime import calls, deadlines, requests
-from alpenglow.runtime import feeds as fed
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.call import calls, deadlines, requests
+from alpenglow.runtime.call import feeds as fed
+from alpenglow.runtime.executables.executor import Executable
 
 H = TypeVar("H", bound="Host")
 

@@ -23,9 +23,9 @@ from alpenglow.host.cores import kept_to
 from alpenglow.host.dispatch import Dispatch, Post, Token
 from alpenglow.host.worker import Worker
 from alpenglow.machines.api import Device
-from alpenglow.runtime import requests
-from alpenglow.runtime.device_array import DeviceArray
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.call import requests
+from alpenglow.runtime.device.array import DeviceArray
+from alpenglow.runtime.executables.executor import Executable
 
 Values = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from alpenglow.base.errors import OptionError
 from alpenglow.base.words import shown
 from alpenglow.ir.types import TensorType
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.executables.executor import Executable
 
 Types = dict[str, TensorType]
 

@@ -13,9 +13,9 @@ from alpenglow.host.network import Network, Step
 from alpenglow.host.worker import Worker
 from alpenglow.ir.target import Target
 from alpenglow.program import Program
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.installed import install
-from alpenglow.runtime.open_extents import OpenExecutable
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.executables.installed import install
+from alpenglow.runtime.executables.open_extents import OpenExecutable
 
 
 def provisioned(

@@ -22,7 +22,7 @@ def require_operation(op: object, operands: Sequence[object], value: type) -> No
     if not isinstance(op, Op):
         raise TypeRuleError(
             f"the operator is {told_of(op)}, expected an instance of an operator",
-            hint="graph(Relu(), x), with Relu of alpenglow.ops.activation",
+            hint="graph(Relu(), x), with Relu of alpenglow.ops.elementwise.activation",
         )
     names = (*op.operands, *("" for _ in operands))
     for number, (name, operand) in enumerate(zip(names, operands, strict=False)):

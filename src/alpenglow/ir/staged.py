@@ -3,7 +3,8 @@
 Where a model needs the elements of a tensor to say what its graph is (the axes of a reduction, the
 branch of an If, how many boxes are left), the import is cut: the part before is compiled and run,
 and the import goes on with the elements known.  What no graph can hold (loops, sequences, strings)
-stands between the parts as an *action*.  `runtime.staged` runs such models; front ends give them.
+stands between the parts as an *action*.  `runtime.staged.staged` runs such models; front ends give
+them.
 """
 
 from __future__ import annotations

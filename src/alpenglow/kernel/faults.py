@@ -15,7 +15,7 @@ from alpenglow.kernel.stoppable import STOP
 FAULT = Buffer("fault", "i64", mutable=True, volatile=True)
 
 OUT_OF_RANGE = 4
-"""What the stop word holds once an element was out of range (`runtime.calls` has the others)."""
+"""The stop word's value once an element was out of range (`runtime.call.calls` has the others)."""
 
 
 def report(b: Builder, element: Expr) -> None:

@@ -17,14 +17,14 @@ from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import TensorType
 from alpenglow.loops.coord import is_number
 from alpenglow.loops.form import Window
-from alpenglow.ops.gather import Gather, ScatterNd
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.order import TopK
-from alpenglow.ops.reduction import ArgReduction, Reduction
-from alpenglow.ops.scan import LinearScan, Scan
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.reduction.layer_norm import LayerNorm, RMSNorm
+from alpenglow.ops.reduction.reduction import ArgReduction, Reduction
+from alpenglow.ops.reduction.scan import LinearScan, Scan
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather, ScatterNd
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast
+from alpenglow.ops.tensor.order import TopK
 from alpenglow.program.instr import Instr, anchor_node
 
 Axes = tuple[int | None, ...]

@@ -63,8 +63,8 @@ from alpenglow.kernel.expr import (
 from alpenglow.kernel.math import KernelMath
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.tensor.movement import Broadcast
 from alpenglow.program.instr import Region
 
 Pull = Callable[["Loops", Any, list[Any], list[Coord]], Expr]

@@ -18,10 +18,10 @@ from alpenglow.loops.blocks import Along, in_blocks, rows_in_blocks, vectors_alo
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
 from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.copy import Fill
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.quantize import Requantize
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.quantized.quantize import Requantize
+from alpenglow.ops.tensor.copy import Fill
+from alpenglow.ops.tensor.gather import Gather
 from alpenglow.program.instr import Anchor, Instr, Region, anchor_node, carried_operand
 
 

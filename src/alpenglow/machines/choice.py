@@ -15,9 +15,9 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import stoppable
 from alpenglow.kernel.text import print_kernel
 from alpenglow.loops.form import UNPROVED
-from alpenglow.ops.fake_quantize import FakeQuantize, StraightThrough, SymmetricScale
-from alpenglow.ops.quantize import Quantize, Requantize
-from alpenglow.ops.recurrent_integer import LstmInteger
+from alpenglow.ops.quantized.fake_quantize import FakeQuantize, StraightThrough, SymmetricScale
+from alpenglow.ops.quantized.quantize import Quantize, Requantize
+from alpenglow.ops.sequence.recurrent_integer import LstmInteger
 from alpenglow.program import Instr
 
 

@@ -17,7 +17,7 @@ from alpenglow.ir.target import Target
 from alpenglow.measure import reach
 from alpenglow.measure.flops import flops_by_type, flops_of
 from alpenglow.program import Instr, Program, Region
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.executables.executor import Executable
 
 MEASURED = ("f32", "bf16", "u8")
 """The element types of left operands whose peak is measured; others count as f32."""

@@ -18,9 +18,9 @@ from alpenglow.measure.flops import flops_of
 from alpenglow.measure.limit import limits, roofline, touched
 from alpenglow.measure.sources import sources
 from alpenglow.program import Instr, Program
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.in_process import InProcess
-from alpenglow.runtime.timing import CopyTiming, kind
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.executables.in_process import InProcess
+from alpenglow.runtime.executables.timing import CopyTiming, kind
 
 ROUNDS = 20
 

@@ -22,11 +22,11 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.measure.flops import flops
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Broadcast
 from alpenglow.passes.choices import Met, Problem, Record, Ways, meeting
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.executables.executor import Executable
 
 ROUNDS = 9
 """Each way is run so many times; the fastest run counts."""

@@ -20,9 +20,9 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.misuse import told_of
 from alpenglow.ir.op import Elementwise, Op, check_rank
 from alpenglow.ir.types import DTYPES, TensorType, holds
-from alpenglow.ops.arithmetic import Add, Div, Mod, Mul, Neg, Pow, Sub
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import stretch
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Mod, Mul, Neg, Pow, Sub
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.movement import stretch
 
 Operand = Any
 """An expression, an array, which becomes a constant, a number of Python, or None (absent)."""

@@ -21,14 +21,14 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Sub
-from alpenglow.ops.attention import Attention
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.movement import Pad, Reshape, Transpose, stretch, unstretched
-from alpenglow.ops.normalize import BatchNorm
-from alpenglow.ops.pooling import AveragePool, MaxPool, pad_that_holds_a_window
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Div, Mul, Neg, Sub
+from alpenglow.ops.product.attention import Attention
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.normalize import BatchNorm
+from alpenglow.ops.tensor.movement import Pad, Reshape, Transpose, stretch, unstretched
+from alpenglow.ops.window.conv_transpose import ConvTranspose
+from alpenglow.ops.window.pooling import AveragePool, MaxPool, pad_that_holds_a_window
 from alpenglow.passes.constants import Along, along, is_constant, read_once, uniform, with_constant
 from alpenglow.passes.grid import known_array
 

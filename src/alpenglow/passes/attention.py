@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterator
 from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.quantize import Requantize
-from alpenglow.ops.reduction import SumBytes
-from alpenglow.ops.select import Cast
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.quantized.quantize import Requantize
+from alpenglow.ops.reduction.reduction import SumBytes
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Broadcast
 from alpenglow.passes.keep import names_of
 
 MANY = 256

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.movement import Broadcast, Reshape, unstretched
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, unstretched
 
 DEPTH = 16
 """How many nodes deep `is_constant` looks: preparations of weights are shorter."""

@@ -12,10 +12,10 @@ from dataclasses import replace
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.text import print_graph
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.arithmetic import Add, Maximum, Minimum, Mul
-from alpenglow.ops.comparison import Equal
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.logic import BitAnd, BitOr, BitXor
+from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Minimum, Mul
+from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ops.elementwise.logic import BitAnd, BitOr, BitXor
+from alpenglow.ops.tensor.in_range import InRange
 
 COMMUTATIVE = (Add, Mul, Minimum, Maximum, Equal, BitAnd, BitOr, BitXor)
 

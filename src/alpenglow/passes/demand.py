@@ -18,13 +18,13 @@ from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.movement import Broadcast, Reshape, Slice, Transpose
-from alpenglow.ops.reduction import Reduction
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.layer_norm import LayerNorm, RMSNorm
+from alpenglow.ops.reduction.reduction import Reduction
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice, Transpose
 
 
 @dataclass(frozen=True)

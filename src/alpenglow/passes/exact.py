@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.groups import RoundGroups
+from alpenglow.ops.quantized.groups import RoundGroups
 
 
 def rounds(g: Graph) -> bool:

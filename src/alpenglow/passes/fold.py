@@ -13,8 +13,8 @@ from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Broadcast
 
 GROWTH = 1 << 20
 """Results of at most this many bytes are folded however small their operands are."""

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import COMPLEX
-from alpenglow.ops.arithmetic import Abs, Add, Clip, Mul, Neg, Sub
-from alpenglow.ops.comparison import Equal, Greater, Less
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Mul, Neg, Sub
+from alpenglow.ops.elementwise.comparison import Equal, Greater, Less
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.gather import Gather, GatherElements, GatherNd, ScatterElements, ScatterNd
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.tensor.gather import Gather, GatherElements, GatherNd, ScatterElements, ScatterNd
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast
 from alpenglow.passes.attention import Takes, attentions, positions
 
 MOST = 64

@@ -14,8 +14,8 @@ import numpy as np
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import DTYPES, INTS, Array, TensorType
-from alpenglow.ops.movement import Broadcast, unstretched
-from alpenglow.ops.quantize import Dequantize, Quantize
+from alpenglow.ops.quantized.quantize import Dequantize, Quantize
+from alpenglow.ops.tensor.movement import Broadcast, unstretched
 from alpenglow.passes.constants import is_constant
 
 LEAST, MOST = 1e-30, 1e30

@@ -14,11 +14,11 @@ import numpy as np
 
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ops.arithmetic import Mul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Mul
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Transpose, stretch
 from alpenglow.passes.attention import attentions
 from alpenglow.passes.constants import uniform
 

@@ -16,8 +16,8 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import DTYPES, FLOATS, OPAQUE, SIGNED, UNSIGNED
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import (
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import (
     Add,
     Clip,
     Div,
@@ -29,9 +29,9 @@ from alpenglow.ops.arithmetic import (
     Reciprocal,
     Sub,
 )
-from alpenglow.ops.logic import BitAnd, BitNot, BitOr
-from alpenglow.ops.movement import Broadcast, stretch, unstretched
-from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.elementwise.logic import BitAnd, BitNot, BitOr
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.tensor.movement import Broadcast, stretch, unstretched
 from alpenglow.passes.constants import is_constant, read_once, uniform, with_constant
 from alpenglow.passes.grid import known_array
 

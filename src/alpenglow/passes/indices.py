@@ -15,15 +15,15 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import DTYPES, INTS
-from alpenglow.ops.arithmetic import Add, Clip, Maximum, Minimum, Mod, Mul, Sub
-from alpenglow.ops.gather import Gather, GatherElements, GatherNd
-from alpenglow.ops.generate import Range
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.order import TopK
-from alpenglow.ops.reduction import ArgMax, ArgMin
-from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Maximum, Minimum, Mod, Mul, Sub
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.reduction.reduction import ArgMax, ArgMin
+from alpenglow.ops.tensor.gather import Gather, GatherElements, GatherNd
+from alpenglow.ops.tensor.generate import Range
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose
+from alpenglow.ops.tensor.order import TopK
 
 DEPTH = 16
 """How many nodes back is looked."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from alpenglow.base.errors import OptionError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.product.contraction import Conv, MatMul
 
 PRECISIONS = ("f32", "bf16", "f16")
 """What contractions can take: f32 is as they are written."""

@@ -11,10 +11,10 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import Array
-from alpenglow.ops.movement import Pad
-from alpenglow.ops.places import clamped
-from alpenglow.ops.resize import Interpolate
-from alpenglow.ops.sum_at import SumAt
+from alpenglow.ops.image.resize import Interpolate
+from alpenglow.ops.tensor.movement import Pad
+from alpenglow.ops.tensor.places import clamped
+from alpenglow.ops.tensor.sum_at import SumAt
 
 rules = Rules()
 

@@ -14,16 +14,16 @@ from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import Array
-from alpenglow.ops.activation import LeakyRelu, Relu
-from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Sub
-from alpenglow.ops.comparison import Less
-from alpenglow.ops.contraction import BYTES
-from alpenglow.ops.integer import ConvInteger
-from alpenglow.ops.movement import Broadcast, stretch
-from alpenglow.ops.pooling import AveragePool
-from alpenglow.ops.quantize import STEPS, Quantize, Requantize
-from alpenglow.ops.reduction import ReduceMean, SumBytes
-from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.elementwise.activation import LeakyRelu, Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Div, Mul, Sub
+from alpenglow.ops.elementwise.comparison import Less
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.product.contraction import BYTES
+from alpenglow.ops.quantized.integer import ConvInteger
+from alpenglow.ops.quantized.quantize import STEPS, Quantize, Requantize
+from alpenglow.ops.reduction.reduction import ReduceMean, SumBytes
+from alpenglow.ops.tensor.movement import Broadcast, stretch
+from alpenglow.ops.window.pooling import AveragePool
 from alpenglow.passes.constants import is_constant
 from alpenglow.passes.grid import LEAST, MOST, Grid, grid_of, known_array, quantized, spread
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Reshape, Transpose, stretch, unstretched
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import Reshape, Transpose, stretch, unstretched
 from alpenglow.passes.keep import names_of
 
 

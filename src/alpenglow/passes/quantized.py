@@ -22,17 +22,25 @@ from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.activation import LeakyRelu, Relu, Sigmoid, Tanh
-from alpenglow.ops.arithmetic import Add, Clip, Sub
-from alpenglow.ops.contraction import BYTES, Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.integer import ConvInteger, MatMulInteger
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, append_axes
-from alpenglow.ops.pooling import AveragePool, MaxPool
-from alpenglow.ops.quantize import STEPS, Quantize
-from alpenglow.ops.reduction import ReduceMean
-from alpenglow.ops.resize import Resize
+from alpenglow.ops.elementwise.activation import LeakyRelu, Relu, Sigmoid, Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Sub
+from alpenglow.ops.image.resize import Resize
+from alpenglow.ops.product.contraction import BYTES, Conv, MatMul
+from alpenglow.ops.quantized.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.quantized.quantize import STEPS, Quantize
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import (
+    Broadcast,
+    Concat,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+    append_axes,
+)
+from alpenglow.ops.window.conv_transpose import ConvTranspose
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 from alpenglow.passes import pointwise, roundtrips, tables, unsigned
 from alpenglow.passes.constants import along, read_once
 from alpenglow.passes.grid import (

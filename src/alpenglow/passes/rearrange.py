@@ -15,9 +15,11 @@ from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.generate import Shape, Size
-from alpenglow.ops.movement import (
+from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.reduction.reduction import Reduction
+from alpenglow.ops.tensor.generate import Shape, Size
+from alpenglow.ops.tensor.movement import (
     Broadcast,
     Concat,
     Pack,
@@ -27,8 +29,6 @@ from alpenglow.ops.movement import (
     Transpose,
     Unpack,
 )
-from alpenglow.ops.reduction import Reduction
-from alpenglow.ops.select import Cast
 from alpenglow.passes.constants import read_once
 
 rules = Rules()

@@ -18,17 +18,17 @@ from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import FLOATS, HALVES
-from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, LeakyRelu, Tanh
-from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Pow, Reciprocal, Sub
-from alpenglow.ops.comparison import Greater, GreaterOrEqual, IsNaN
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose, unstretched
-from alpenglow.ops.normal import Erfc
-from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
-from alpenglow.ops.select import Cast, Where
-from alpenglow.ops.softmax import Softmax
-from alpenglow.ops.transcendental import Erf, Exp, Sqrt
+from alpenglow.ops.elementwise.activation import Gelu, HardSigmoid, HardSwish, LeakyRelu, Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Div, Mul, Neg, Pow, Reciprocal, Sub
+from alpenglow.ops.elementwise.comparison import Greater, GreaterOrEqual, IsNaN
+from alpenglow.ops.elementwise.normal import Erfc
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.elementwise.transcendental import Erf, Exp, Sqrt
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.layer_norm import LayerNorm, RMSNorm
+from alpenglow.ops.reduction.reduction import ReduceMax, ReduceMean, ReduceSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Concat, Reshape, Slice, Transpose, unstretched
 from alpenglow.passes import places
 from alpenglow.passes.constants import read_once, uniform
 

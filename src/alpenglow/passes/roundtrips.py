@@ -15,11 +15,11 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import DTYPES, INTS
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Clip
-from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.quantize import Dequantize, Quantize
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Clip
+from alpenglow.ops.quantized.quantize import Dequantize, Quantize
+from alpenglow.ops.tensor.movement import Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.window.pooling import MaxPool
 from alpenglow.passes.constants import read_once, uniform
 
 rules = Rules()

@@ -15,10 +15,10 @@ from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.reduction import Norm, Reduction
-from alpenglow.ops.softmax import Hardmax, LogSoftmax, Softmax
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.reduction.reduction import Norm, Reduction
+from alpenglow.ops.reduction.softmax import Hardmax, LogSoftmax, Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 from alpenglow.passes.constants import is_constant
 from alpenglow.passes.rearrange import reshape_reshape, transpose_transpose
 

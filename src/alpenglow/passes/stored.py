@@ -7,11 +7,11 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import NARROW_INTS, TensorType
-from alpenglow.ops.arithmetic import Mul, Sub
-from alpenglow.ops.contraction import BYTES, MatMul
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.quantize import Dequantize
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.arithmetic import Mul, Sub
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import BYTES, MatMul
+from alpenglow.ops.quantized.quantize import Dequantize
+from alpenglow.ops.tensor.movement import Broadcast
 from alpenglow.passes.constants import is_constant
 
 rules = Rules()

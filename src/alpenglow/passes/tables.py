@@ -15,13 +15,13 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import BYTES
-from alpenglow.ops.lookup import Lookup
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.quantize import FITS, Quantize, Requantize
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import BYTES
+from alpenglow.ops.quantized.quantize import FITS, Quantize, Requantize
+from alpenglow.ops.tensor.lookup import Lookup
+from alpenglow.ops.tensor.movement import Broadcast
 from alpenglow.passes.constants import read_once, uniform
 from alpenglow.passes.grid import (
     LEAST,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from alpenglow.ir.dims import Dim, ceil_div
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.conv_filter import ConvFilter
-from alpenglow.ops.movement import Pad, Slice
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Pad, Slice
+from alpenglow.ops.window.conv_filter import ConvFilter
 
 rules = Rules()
 

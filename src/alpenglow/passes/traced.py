@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
 
 rules = Rules()
 

@@ -13,14 +13,14 @@ import numpy as np
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.integer import HALF, ConvInteger, MatMulInteger
-from alpenglow.ops.logic import BitXor
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, stretch
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.quantize import Dequantize, Quantize, Requantize
-from alpenglow.ops.resize import Resize
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.logic import BitXor
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.image.resize import Resize
+from alpenglow.ops.quantized.integer import HALF, ConvInteger, MatMulInteger
+from alpenglow.ops.quantized.quantize import Dequantize, Quantize, Requantize
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.window.pooling import MaxPool
 from alpenglow.passes.constants import is_constant, uniform
 from alpenglow.passes.grid import grid_of, known_array, spread
 

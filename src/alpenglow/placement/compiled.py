@@ -18,8 +18,8 @@ from alpenglow.placement.cut import parts
 from alpenglow.placement.schedule import Schedule
 from alpenglow.placement.split import split
 from alpenglow.placement.text import Placement
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.feeds import named
+from alpenglow.runtime.call.feeds import named
+from alpenglow.runtime.executables.executor import Executable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,12 +19,12 @@ from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
-from alpenglow.ops.arithmetic import Add, Maximum, Sub
-from alpenglow.ops.comparison import Less
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Broadcast, Concat, Reshape
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Sub
+from alpenglow.ops.elementwise.comparison import Less
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape
 from alpenglow.placement.schedule import Schedule, nbytes
 
 Splitter = Callable[[Graph, Node, int], Value]

@@ -12,7 +12,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.rows import ROWS, SAME, Rows
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.movement import Broadcast, Concat, Pad
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad
 from alpenglow.program.instr import Instr, Region, whole
 
 

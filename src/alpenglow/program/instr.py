@@ -15,8 +15,8 @@ from alpenglow.ir.dims import symbol
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast
 
 Space = Literal["input", "output", "variable", "const", "arena"]
 

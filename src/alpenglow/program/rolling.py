@@ -15,8 +15,8 @@ import numpy as np
 from alpenglow.ir.rows import ROWS, Rows
 from alpenglow.ir.text import unique
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.copy import Copy, Fill
-from alpenglow.ops.movement import Broadcast, Concat, Pad
+from alpenglow.ops.tensor.copy import Copy, Fill
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad
 from alpenglow.program.banded import band_of, banded, height, of_height
 from alpenglow.program.instr import Buffer, Instr, Program, Region, row_major, whole
 from alpenglow.program.views import border, parts

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.text import unique
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Concat
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.movement import Concat
 from alpenglow.program.instr import (
     Buffer,
     Cell,

@@ -5,7 +5,7 @@ same place and from nothing else of it: elementwise operators, all of whose resu
 computed before one is stored there, and operands that a fused instruction meets only after its
 heavy part.  An operator may say so of a result itself (`Op.carried`).  Where such an operator
 writes into an input for an output, the input is copied to the output first, and written there: a
-loop may then leave the copy out (`runtime.turns`).
+loop may then leave the copy out (`runtime.staged.turns`).
 
 A variable is computed in place where that is allowed, or where all who read what it has at entry
 come before all who write what it has at exit.
@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.ops.copy import Copy
+from alpenglow.ops.tensor.copy import Copy
 from alpenglow.program.instr import Instr, Program, Region, anchor_node, carried_operand, whole
 
 

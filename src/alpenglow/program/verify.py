@@ -27,7 +27,7 @@ from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Primitive
 from alpenglow.ir.types import PARTS
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.movement import Concat
+from alpenglow.ops.tensor.movement import Concat
 from alpenglow.program.footprint import EMPTY, Footprint, Map, footprint, overlap
 from alpenglow.program.instr import (
     Alloc,

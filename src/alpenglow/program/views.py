@@ -18,9 +18,9 @@ from typing import cast
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.copy import Copy, Fill
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.tensor.copy import Copy, Fill
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 from alpenglow.program.instr import (
     Buffer,
     Instr,

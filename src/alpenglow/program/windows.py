@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from alpenglow.base.memory import rounded_up
 from alpenglow.ir.rows import SAME, Rows
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.movement import Concat, Pad
+from alpenglow.ops.tensor.movement import Concat, Pad
 from alpenglow.program.banded import Form, form_of, has_rows, height, of_height, repeats_rows
 from alpenglow.program.instr import Instr, Program, Region
 from alpenglow.program.share import in_place_operands

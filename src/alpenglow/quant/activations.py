@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.pooling import AveragePool, MaxPool
-from alpenglow.ops.reduction import ReduceMean
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 from alpenglow.quant.calibrate import Storage, calibrate
 from alpenglow.quant.layers import HEAVY, Layer, Place, size, taps, varying
 from alpenglow.quant.observe import ObservedRange

@@ -14,9 +14,9 @@ from alpenglow.base.errors import OptionError, TrainingError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import DTYPES, NARROW_INTS, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
-from alpenglow.ops.fake_quantize import FakeQuantize, moved_steps
-from alpenglow.ops.movement import Broadcast, Reshape, Slice
-from alpenglow.ops.quantize import QUANTIZED_INTS, Dequantize, Quantize
+from alpenglow.ops.quantized.fake_quantize import FakeQuantize, moved_steps
+from alpenglow.ops.quantized.quantize import QUANTIZED_INTS, Dequantize, Quantize
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice
 from alpenglow.quant.activations import Activation
 from alpenglow.quant.constants import Stored
 from alpenglow.quant.convert import Writer, nowhere, spread, stretched

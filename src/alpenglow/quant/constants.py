@@ -8,7 +8,7 @@ import numpy as np
 
 from alpenglow.ir.graph import Node
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.quant.layers import ConstantOrigin
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.scales import Fitted, OfSums, Roomy, Scaling, along, scales_of

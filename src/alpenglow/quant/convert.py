@@ -13,11 +13,11 @@ import numpy as np
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import DTYPES, Array, TensorType
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Broadcast, Reshape, Slice, append_axes, stretch
-from alpenglow.ops.quantize import Dequantize, Quantize
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.quantized.quantize import Dequantize, Quantize
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice, append_axes, stretch
 from alpenglow.quant.activations import Activation
 from alpenglow.quant.constants import Stored
 from alpenglow.quant.layers import Place

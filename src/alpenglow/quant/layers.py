@@ -18,13 +18,13 @@ from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.fake_quantize import FakeQuantize
-from alpenglow.ops.movement import Broadcast, Transpose
-from alpenglow.ops.quantize import Dequantize
-from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.fake_quantize import FakeQuantize
+from alpenglow.ops.quantized.quantize import Dequantize
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.tensor.movement import Broadcast, Transpose
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 
 HEAVY = (Conv, MatMul, ConvTranspose, Lstm, Gru, Rnn)
 """The operators that a report of layers tells of."""

@@ -11,7 +11,7 @@ from alpenglow.ir.graph import Graph, Node, Value, require_graph
 from alpenglow.ir.misuse import told_of
 from alpenglow.ir.op import find_operator
 from alpenglow.ir.staged import StagedModel, refuse_staged
-from alpenglow.ops.conv_transpose import ConvTranspose
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 from alpenglow.quant.activations import Activation, Activations
 from alpenglow.quant.constants import Stored, bias, weight, weight_alone
 from alpenglow.quant.layers import HEAVY, ConstantOrigin, Layer, layer, varying

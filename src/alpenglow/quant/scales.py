@@ -15,10 +15,10 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.arithmetic import Abs, Clip, Div, Maximum, Mul
-from alpenglow.ops.fake_quantize import SMALLEST, SymmetricScale
-from alpenglow.ops.movement import Pad, Reshape, stretch
-from alpenglow.ops.reduction import ReduceMax, filled
+from alpenglow.ops.elementwise.arithmetic import Abs, Clip, Div, Maximum, Mul
+from alpenglow.ops.quantized.fake_quantize import SMALLEST, SymmetricScale
+from alpenglow.ops.reduction.reduction import ReduceMax, filled
+from alpenglow.ops.tensor.movement import Pad, Reshape, stretch
 from alpenglow.quant.layers import ConstantOrigin
 
 LARGEST_BIAS = 2.0**30

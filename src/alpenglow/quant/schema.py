@@ -19,7 +19,7 @@ import numpy as np
 from alpenglow.base.errors import OptionError
 from alpenglow.ir.types import DTYPES, NARROW_INTS, Array, width
 from alpenglow.ir.vocabulary import NUMPY
-from alpenglow.ops.fake_quantize import SMALLEST, moved_steps
+from alpenglow.ops.quantized.fake_quantize import SMALLEST, moved_steps
 
 Schema = Literal["asymmetric", "symmetric", "symmetric_uint8", "symmetric_power2"]
 SCHEMAS: tuple[Schema, ...] = ("asymmetric", "symmetric", "symmetric_uint8", "symmetric_power2")

@@ -19,7 +19,7 @@ from alpenglow.machines.api import Entry
 from alpenglow.machines.choice import signature
 from alpenglow.machines.registry import device_for, machine_for
 from alpenglow.program import Instr, Program
-from alpenglow.runtime.itinerary import Copies, copies, itinerary
+from alpenglow.runtime.device.itinerary import Copies, copies, itinerary
 
 How = Literal["compiled", "interpreted"]
 

@@ -23,7 +23,7 @@ from alpenglow.quant.convert import written
 from alpenglow.quant.naming import names
 from alpenglow.quant.plan import Decision, Plan
 from alpenglow.quant.profile import Profile
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.executables.executor import Executable
 
 SAMPLES = 16
 """Samples that noise is measured on."""

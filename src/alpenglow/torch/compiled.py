@@ -32,11 +32,11 @@ from alpenglow.ir.dims import Dim, Sym, bind, is_open, names, symbol
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.solve import sources
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.movement import Transpose
+from alpenglow.ops.tensor.movement import Transpose
 from alpenglow.program.instr import Program
-from alpenglow.runtime import short
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.held import Held
+from alpenglow.runtime.call import short
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.session.held import Held
 
 LOG = logging.getLogger(__name__)
 

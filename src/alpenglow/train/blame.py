@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node
-from alpenglow.runtime.extents import Reader
+from alpenglow.runtime.call.extents import Reader
 
 Array = NDArray[Any]
 

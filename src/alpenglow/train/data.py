@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from alpenglow.base.errors import FeedError, OptionError
 from alpenglow.base.words import shown
-from alpenglow.ops.image import picture, pictures
+from alpenglow.ops.host.image import picture, pictures
 
 Batch = Mapping[str, NDArray[Any]]
 

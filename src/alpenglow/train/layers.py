@@ -19,13 +19,13 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.layer_norm import LayerNorm
-from alpenglow.ops.movement import Reshape, stretch
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.training import BatchNormTraining
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.layer_norm import LayerNorm
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Reshape, stretch
+from alpenglow.ops.training.training import BatchNormTraining
+from alpenglow.ops.window.pooling import MaxPool
 
 
 def dense(

@@ -12,20 +12,27 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.activation import Relu, Softplus
-from alpenglow.ops.arithmetic import Abs, Add, Div, Maximum, Mul, Sub
-from alpenglow.ops.comparison import Equal, IsInf, Less
-from alpenglow.ops.ctc import Ctc
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.loss import NegativeLogLikelihoodLoss
-from alpenglow.ops.movement import Concat, Reshape, Transpose, append_axes, stretch
-from alpenglow.ops.reduction import ArgMax, ReduceMean, ReduceSum, as_type, filled, in_floats
-from alpenglow.ops.select import Where
-from alpenglow.ops.softmax import LogSoftmax
-from alpenglow.ops.training import Dropout
-from alpenglow.ops.transcendental import Sqrt
+from alpenglow.ops.elementwise.activation import Relu, Softplus
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Div, Maximum, Mul, Sub
+from alpenglow.ops.elementwise.comparison import Equal, IsInf, Less
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Sqrt
+from alpenglow.ops.reduction.reduction import (
+    ArgMax,
+    ReduceMean,
+    ReduceSum,
+    as_type,
+    filled,
+    in_floats,
+)
+from alpenglow.ops.reduction.softmax import LogSoftmax
+from alpenglow.ops.sequence.ctc import Ctc
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Concat, Reshape, Transpose, append_axes, stretch
+from alpenglow.ops.training.loss import NegativeLogLikelihoodLoss
+from alpenglow.ops.training.training import Dropout
 from alpenglow.train.step import counter
 
 

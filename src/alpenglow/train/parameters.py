@@ -12,9 +12,9 @@ from alpenglow.base.words import shown
 from alpenglow.ir.graph import Graph, Node, Value, require_graph
 from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.custom_gradient import CustomGradient
-from alpenglow.ops.normalize import BatchNorm
-from alpenglow.ops.training import BatchNormTraining, Dropout
+from alpenglow.ops.reduction.normalize import BatchNorm
+from alpenglow.ops.training.custom_gradient import CustomGradient
+from alpenglow.ops.training.training import BatchNormTraining, Dropout
 from alpenglow.train.step import RATE, STEP
 
 Statistics = Literal["batch", "running"]

@@ -18,11 +18,11 @@ from alpenglow.base.errors import OptionError, TypeRuleError
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.comparison import IsInf, IsNaN
-from alpenglow.ops.logic import BitAnd, BitNot, BitOr
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.reduction import ReduceSum, as_type
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.comparison import IsInf, IsNaN
+from alpenglow.ops.elementwise.logic import BitAnd, BitNot, BitOr
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.reduction.reduction import ReduceSum, as_type
+from alpenglow.ops.tensor.movement import stretch
 from alpenglow.train.optimizers import Optimizer
 
 STEP = "training step"

@@ -19,10 +19,10 @@ from alpenglow.compiler import Options
 from alpenglow.driver.compile import compile
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
-from alpenglow.ops.in_range import InRange
+from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.quant.aware import stored
-from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.session import Session
+from alpenglow.runtime.executables.executor import Executable
+from alpenglow.runtime.session.session import Session
 from alpenglow.train.blame import first_infinite
 from alpenglow.train.data import Batch, Data, Samples, Stream, ahead, batches
 from alpenglow.train.optimizers import Optimizer

@@ -19,14 +19,14 @@ from alpenglow.extras.ml.probability import Couple
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, NAMES
 from alpenglow.machines.vector.operators.few_bits import PackNibbles
-from alpenglow.ops.activation import Relu, Swish
-from alpenglow.ops.arithmetic import Add, Div, Mul
-from alpenglow.ops.copy import Copy
+from alpenglow.ops.elementwise.activation import Relu, Swish
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Mul
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.random import RandomNormal, RandomUniform
+from alpenglow.ops.random.random import RandomNormal, RandomUniform
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Broadcast, Reshape
 from onnx_runs import imported, in_runtime, session
 
 

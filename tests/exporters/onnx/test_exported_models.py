@@ -21,7 +21,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx.pairs import pair
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.solve import bind_shapes
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from fuzz.models import draft
 from onnx_runs import Array, Runtime, as_exported, imported, options, session
 from open_cases import CASES, Case, feeds, symbols

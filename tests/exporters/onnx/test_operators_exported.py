@@ -51,31 +51,31 @@ from alpenglow.machines.vector.operators.winograd_back import (
     WinogradFilterBack,
     WinogradSums,
 )
-from alpenglow.ops.conv_filter import ConvFilter
-from alpenglow.ops.counted import Unique
-from alpenglow.ops.ctc import Ctc, CtcGradient
-from alpenglow.ops.linear_attention import LinearAttentionGradient
-from alpenglow.ops.mersenne import (
+from alpenglow.ops.elementwise.select import BitCast, Cast
+from alpenglow.ops.image.regions import (
+    MaxRoiPoolIndex,
+    RoiAlignIndex,
+    RoiAlignSlope,
+    RoiAlignSpread,
+)
+from alpenglow.ops.image.sampling import Sample, SampleSlope, Spread
+from alpenglow.ops.image.suppress import Suppress
+from alpenglow.ops.quantized.quantize import Requantize
+from alpenglow.ops.random.mersenne import (
     MersenneInteger,
     MersenneNormal,
     MersennePermutation,
     MersenneUniform,
     MersenneUniformWhere,
 )
-from alpenglow.ops.quantize import Requantize
-from alpenglow.ops.recurrent import Gru, Lstm, Rnn
-from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
-from alpenglow.ops.regions import (
-    MaxRoiPoolIndex,
-    RoiAlignIndex,
-    RoiAlignSlope,
-    RoiAlignSpread,
-)
-from alpenglow.ops.sampling import Sample, SampleSlope, Spread
-from alpenglow.ops.scan import LinearScan
-from alpenglow.ops.select import BitCast, Cast
-from alpenglow.ops.sum_at import SumAt
-from alpenglow.ops.suppress import Suppress
+from alpenglow.ops.reduction.scan import LinearScan
+from alpenglow.ops.sequence.ctc import Ctc, CtcGradient
+from alpenglow.ops.sequence.linear_attention import LinearAttentionGradient
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.sequence.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
+from alpenglow.ops.tensor.counted import Unique
+from alpenglow.ops.tensor.sum_at import SumAt
+from alpenglow.ops.window.conv_filter import ConvFilter
 from onnx_runs import Array, as_exported, imported, in_runtime
 from operator_cases import (
     OPERATORS,

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from alpenglow.base.errors import AlpenglowError, ModelError, TypeRuleError, UnsupportedError
 from alpenglow.frontends.onnx import load
-from alpenglow.frontends.onnx.functions import inferred
+from alpenglow.frontends.onnx.functions.functions import inferred
 from tiny_models import I64, W4, X4, floats, info, ints, made, node, one
 
 WRONG_NODES: dict[str, Callable[[], onnx.ModelProto]] = {

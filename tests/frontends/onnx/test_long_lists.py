@@ -13,9 +13,9 @@ from onnx import helper
 
 import alpenglow as ag
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx import long_lists
-from alpenglow.frontends.onnx.attributes import attribute_value
-from alpenglow.frontends.onnx.long_lists import put_back, taken_out
+from alpenglow.frontends.onnx.file import long_lists
+from alpenglow.frontends.onnx.file.attributes import attribute_value
+from alpenglow.frontends.onnx.file.long_lists import put_back, taken_out
 from alpenglow.frontends.onnx.reader import read
 
 COUNT = 400

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import alpenglow as ag
-from alpenglow.frontends.onnx.carried import settled
+from alpenglow.frontends.onnx.rewrite.carried import settled
 from staged_cases import GOES, GOES_ON, ITERATION, graph, info, model, node
 
 F32 = TensorProto.FLOAT

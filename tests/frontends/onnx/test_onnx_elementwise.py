@@ -15,8 +15,8 @@ import alpenglow as ag
 from alpenglow.base.errors import FeedError, ModelError, TypeRuleError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
-from alpenglow.ops.activation import Gelu, Mish, Softplus
-from alpenglow.ops.arithmetic import Clip
+from alpenglow.ops.elementwise.activation import Gelu, Mish, Softplus
+from alpenglow.ops.elementwise.arithmetic import Clip
 from onnx_node import Array, check, ours, single
 
 SHAPES = [(), (1,), (17,), (0, 3), (3, 5), (2, 1, 3, 1, 2)]

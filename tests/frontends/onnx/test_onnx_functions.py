@@ -12,8 +12,9 @@ from onnx.reference import ReferenceEvaluator
 
 from alpenglow.base.errors import ModelError, TypeRuleError, UnsupportedError
 from alpenglow.evaluate import evaluate
-from alpenglow.frontends.onnx import functions, load
-from alpenglow.frontends.onnx.functions import inlined, opset_of
+from alpenglow.frontends.onnx import load
+from alpenglow.frontends.onnx.functions import functions
+from alpenglow.frontends.onnx.functions.functions import inlined, opset_of
 from onnx_node import single
 
 X = np.array([[-2, 0.5, 3], [1, -1, 0]], np.float32)

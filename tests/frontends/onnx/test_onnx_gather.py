@@ -11,8 +11,8 @@ from alpenglow.base.errors import AlpenglowError
 from alpenglow.evaluate import apply, evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.dims import symbol
-from alpenglow.ops.gather import Gather, GatherElements, GatherNd, OneHot, ScatterNd
-from alpenglow.ops.order import TopK
+from alpenglow.ops.tensor.gather import Gather, GatherElements, GatherNd, OneHot, ScatterNd
+from alpenglow.ops.tensor.order import TopK
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
 
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import alpenglow as ag
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx import load
-from alpenglow.ops.scan import CumProd
+from alpenglow.ops.reduction.scan import CumProd
 
 Array = NDArray[Any]
 PREVIEW = "ai.onnx.preview.training"

@@ -13,7 +13,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.dims import symbol
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.movement import Slice
+from alpenglow.ops.tensor.movement import Slice
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
 
 INT_MAX = (1 << 63) - 1

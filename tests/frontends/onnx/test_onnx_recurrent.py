@@ -10,7 +10,7 @@ import pytest
 from alpenglow.base.errors import ModelError, TypeRuleError
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.recurrent import Gru, Lstm
+from alpenglow.ops.sequence.recurrent import Gru, Lstm
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -12,7 +12,7 @@ import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, TypeRuleError
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.reduction import ReduceMax, ReduceMean
+from alpenglow.ops.reduction.reduction import ReduceMax, ReduceMean
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
 
 PLAIN = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")

@@ -13,7 +13,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.dims import Dim, symbol
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.resize import NEAREST, Interpolate, Resize
+from alpenglow.ops.image.resize import NEAREST, Interpolate, Resize
 from alpenglow.passes.lower import lower
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
 

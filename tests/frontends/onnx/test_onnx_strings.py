@@ -16,8 +16,8 @@ from alpenglow.base.errors import AlpenglowError, FeedError, ModelError
 from alpenglow.frontends.onnx.hosted import find_hosted
 from alpenglow.frontends.onnx.ranked import MOVERS
 from alpenglow.frontends.onnx.table import find
-from alpenglow.ops.demand import text
-from alpenglow.runtime.stages import Record
+from alpenglow.ops.host.demand import text
+from alpenglow.runtime.staged.stages import Record
 from onnx_host import LETTERS, assert_equal
 from strings_drawn import DRAWS, Array, Case, Random, words
 

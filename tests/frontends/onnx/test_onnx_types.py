@@ -16,7 +16,7 @@ import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, ModelError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
-from alpenglow.frontends.onnx.attributes import unpacked
+from alpenglow.frontends.onnx.file.attributes import unpacked
 from alpenglow.ir.types import COMPLEX, DTYPES, NARROW, TensorType, width
 from node_cases import Case, as_array, check_cases, models
 from onnx_node import ours, references, single

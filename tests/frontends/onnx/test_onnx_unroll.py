@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError
 from alpenglow.frontends.onnx import control
-from alpenglow.runtime.staged import StagedExecutable
+from alpenglow.runtime.staged.staged import StagedExecutable
 from staged_cases import (
     BOOL,
     GOES,

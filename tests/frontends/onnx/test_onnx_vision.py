@@ -13,7 +13,8 @@ from PIL import Image
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, ModelError, TypeRuleError
-from alpenglow.frontends.onnx import convert_image, load
+from alpenglow.frontends.onnx import load
+from alpenglow.frontends.onnx.convert import image as convert_image
 from node_cases import cases, check_cases
 from onnx_node import Array, assert_close, ours, runtimes, single
 

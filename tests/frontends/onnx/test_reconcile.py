@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import alpenglow as ag
 from alpenglow.base.errors import FeedError, ModelError
 from alpenglow.ir.types import Array
-from alpenglow.runtime.open_extents import OpenExecutable
+from alpenglow.runtime.executables.open_extents import OpenExecutable
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

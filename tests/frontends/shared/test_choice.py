@@ -12,9 +12,9 @@ from alpenglow.frontends.choice import choices, is_cheap
 from alpenglow.frontends.operands import Operands
 from alpenglow.ir.dims import Dim, symbol
 from alpenglow.ir.types import Array
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.in_range import InRange
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.in_range import InRange
 
 N, M = symbol("N"), symbol("M")
 

@@ -12,14 +12,14 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.numbers import apply
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
-from alpenglow.ops.activation import Tanh
-from alpenglow.ops.arithmetic import Add, Floor, Maximum, Minimum, Mul, Neg, Reciprocal
-from alpenglow.ops.comparison import Equal, IsNaN, Less
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.gather import ScatterElements, ScatterNd
-from alpenglow.ops.reduction import ReduceProd, ReduceSum
-from alpenglow.ops.scan import CumSum
+from alpenglow.ops.elementwise.activation import Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Floor, Maximum, Minimum, Mul, Neg, Reciprocal
+from alpenglow.ops.elementwise.comparison import Equal, IsNaN, Less
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.reduction import ReduceProd, ReduceSum
+from alpenglow.ops.reduction.scan import CumSum
+from alpenglow.ops.tensor.gather import ScatterElements, ScatterNd
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 
 GENERATOR = np.random.default_rng(0)
 

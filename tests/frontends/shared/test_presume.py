@@ -13,9 +13,9 @@ from alpenglow.base.errors import AlpenglowError, FeedError, TypeRuleError, Unsu
 from alpenglow.frontends.presume import at_least_0, is_0, natural, presuming
 from alpenglow.ir.dims import parse
 from alpenglow.ir.text import parse_graph, print_graph
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.movement import Concat
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.tensor.movement import Concat
 from open_cases import Array, ints, model
 from open_cases import helper as onnx_helper
 

@@ -28,7 +28,7 @@ from alpenglow.frontends.stablehlo.module import (
     every,
 )
 from alpenglow.frontends.stablehlo.reading import Source
-from alpenglow.frontends.stablehlo.text import read_text
+from alpenglow.frontends.stablehlo.text.text import read_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 

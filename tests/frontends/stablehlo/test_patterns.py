@@ -15,7 +15,7 @@ import alpenglow as ag
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.movement import Reshape, Transpose
+from alpenglow.ops.tensor.movement import Reshape, Transpose
 
 TEXTS = {
     re.findall(r"@(\w+)", text)[0]: text.encode()

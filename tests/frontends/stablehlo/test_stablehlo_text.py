@@ -15,7 +15,7 @@ from alpenglow.frontends.stablehlo.module import (
     Tensor,
     every,
 )
-from alpenglow.frontends.stablehlo.text import read_text
+from alpenglow.frontends.stablehlo.text.text import read_text
 from alpenglow.ir.types import Array
 
 

@@ -10,10 +10,10 @@ import pytest
 from tests.frontends.stablehlo.programs import FOLDER
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.stablehlo.bytecode import Container
+from alpenglow.frontends.stablehlo.bytecode.bytecode import Container
+from alpenglow.frontends.stablehlo.bytecode.portable import read_bytecode
 from alpenglow.frontends.stablehlo.module import Block, Function, Record
-from alpenglow.frontends.stablehlo.portable import read_bytecode
-from alpenglow.frontends.stablehlo.text import read_text
+from alpenglow.frontends.stablehlo.text.text import read_text
 
 VERSIONS = FOLDER / "tests" / "vhlo"
 FUTURE = "invalid_vhlo_future"

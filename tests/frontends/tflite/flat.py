@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.frontends.flatbuffer import FORMATS, SCALARS
-from alpenglow.frontends.tflite.schema import (
+from alpenglow.frontends.tflite.file.schema import (
     BUILTINS,
     LAYOUTS,
     OPTION_2_NUMBERS,

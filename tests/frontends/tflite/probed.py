@@ -22,9 +22,9 @@ from tests.frontends.tflite.litert import (
 from tests.frontends.tflite.litert.probe import Probe, content_of
 
 from alpenglow.frontends.tflite.converters import find
+from alpenglow.frontends.tflite.file.model import Grid
+from alpenglow.frontends.tflite.file.schema import OPTION_2_NUMBERS, OPTION_NUMBERS
 from alpenglow.frontends.tflite.loading import load
-from alpenglow.frontends.tflite.model import Grid
-from alpenglow.frontends.tflite.schema import OPTION_2_NUMBERS, OPTION_NUMBERS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import NAMES
 

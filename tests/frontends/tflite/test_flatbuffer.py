@@ -13,9 +13,9 @@ from tests.frontends.tflite.flat import file_of, one_op
 
 from alpenglow.base.errors import AlpenglowError, ModelError
 from alpenglow.frontends.flatbuffer import root
-from alpenglow.frontends.tflite.flexbuffer import numbers
+from alpenglow.frontends.tflite.file.flexbuffer import numbers
+from alpenglow.frontends.tflite.file.schema import LAYOUTS
 from alpenglow.frontends.tflite.loading import load
-from alpenglow.frontends.tflite.schema import LAYOUTS
 
 CONV: dict[str, Any] = {"padding": 0, "stride_w": 1, "stride_h": 1, "fused_activation_function": 3}
 

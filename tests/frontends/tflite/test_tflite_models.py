@@ -14,9 +14,9 @@ import alpenglow as ag
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.tflite.converters import supported
+from alpenglow.frontends.tflite.file.schema import BUILTINS
 from alpenglow.frontends.tflite.front_end import TfliteFrontEnd
 from alpenglow.frontends.tflite.loading import load
-from alpenglow.frontends.tflite.schema import BUILTINS
 from alpenglow.ir.graph import Graph
 
 CONV: dict[str, Any] = {"padding": 0, "stride_w": 1, "stride_h": 1, "fused_activation_function": 0}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.frontends.torch.convert_random import DRAWS
+from alpenglow.frontends.torch.convert.random import DRAWS
 from alpenglow.frontends.torch.program import Argument, Body, Call, Input, Output, Program, Ref
 from alpenglow.frontends.torch.whole import graph_of
 from alpenglow.ir.graph import Graph

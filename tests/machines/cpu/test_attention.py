@@ -15,12 +15,12 @@ from alpenglow.evaluate import evaluate
 from alpenglow.kernel.evaluate import evaluate as run_kernel
 from alpenglow.machines.registry import kernels
 from alpenglow.machines.vector.templates import templates
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.attention import Attention
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Broadcast, Transpose
-from alpenglow.ops.select import Cast
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.attention import Attention
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Transpose
 
 Array = NDArray[Any]
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.target import Target
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Broadcast, Transpose
-from alpenglow.ops.quantize import Dequantize, Quantize
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.quantized.quantize import Dequantize, Quantize
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Transpose
 from machines.cpu.test_attention import fused
 
 Array = NDArray[Any]

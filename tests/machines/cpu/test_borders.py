@@ -12,9 +12,9 @@ from agreement import disagreements
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.machines.vector.passes.borders import borders
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Pad
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Pad
 
 MODES = pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
 

@@ -23,12 +23,12 @@ from alpenglow.machines.cpu.legal import legal
 from alpenglow.machines.registry import kernels
 from alpenglow.machines.vector.templates.depthwise import runs
 from alpenglow.machines.vector.templates.products import products
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.logic import BitXor
-from alpenglow.ops.movement import Broadcast, Pack, Transpose
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.quantize import Dequantize, Quantize, Requantize
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.logic import BitXor
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.quantize import Dequantize, Quantize, Requantize
+from alpenglow.ops.tensor.movement import Broadcast, Pack, Transpose
+from alpenglow.ops.window.pooling import MaxPool
 from alpenglow.render.llvm.render import render
 
 BYTES = {"u8": np.uint8, "i8": np.int8}

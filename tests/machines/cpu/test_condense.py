@@ -10,8 +10,8 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 from alpenglow.machines.vector.passes.condense import condense
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.gather import Gather
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.gather import Gather
 
 RNG = np.random.default_rng(0)
 CPU = ag.Target.parse("cpu")

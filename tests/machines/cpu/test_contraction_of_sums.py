@@ -10,7 +10,7 @@ import pytest
 import alpenglow as ag
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
 
 SUMS = {
     "difference": lambda g, p, q: g(Sub(), p, q),

@@ -12,7 +12,7 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.vector.making import kernel
-from alpenglow.ops.contraction import Conv
+from alpenglow.ops.product.contraction import Conv
 from alpenglow.program.instr import Program
 
 RNG = np.random.default_rng(0)

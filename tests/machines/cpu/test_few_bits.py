@@ -21,14 +21,14 @@ from alpenglow.machines.vector.operators.few_bits import (
     words_of_columns,
 )
 from alpenglow.machines.vector.operators.quantized import MatMulGroups, QuantizeGroups
-from alpenglow.ops.arithmetic import Mul, Sub
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.groups import RoundGroups
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose
-from alpenglow.ops.packing import PackMatrix
-from alpenglow.ops.quantize import Dequantize
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.arithmetic import Mul, Sub
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.groups import RoundGroups
+from alpenglow.ops.quantized.quantize import Dequantize
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Transpose
+from alpenglow.ops.tensor.packing import PackMatrix
 
 F32 = np.float32
 

@@ -23,19 +23,19 @@ from alpenglow.kernel.legalise import legalise
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import parse_kernel, print_kernel
 from alpenglow.machines.registry import machine_for
-from alpenglow.ops.activation import Sigmoid
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.layer_norm import LayerNorm
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.order import TopK
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.quantize import Dequantize
-from alpenglow.ops.recurrent import Rnn
-from alpenglow.ops.reduction import ReduceSum
-from alpenglow.ops.resize import Resize
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.activation import Sigmoid
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.image.resize import Resize
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.quantize import Dequantize
+from alpenglow.ops.reduction.layer_norm import LayerNorm
+from alpenglow.ops.reduction.reduction import ReduceSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.sequence.recurrent import Rnn
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast
+from alpenglow.ops.tensor.order import TopK
+from alpenglow.ops.window.pooling import MaxPool
 from alpenglow.program import Instr, Program
 from alpenglow.render.opencl.render import LACKS, render
 

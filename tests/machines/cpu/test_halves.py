@@ -24,10 +24,10 @@ from alpenglow.machines.cpu.assemble import assembly
 from alpenglow.machines.cpu.legal import legal
 from alpenglow.machines.vector.select import kernel_for
 from alpenglow.machines.vector.templates.products import products
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Ceil, Floor, Round
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add, Ceil, Floor, Round
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import Conv, MatMul
 from alpenglow.render.llvm.render import render
 
 HALVES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}

@@ -14,10 +14,10 @@ from alpenglow.base.memory import forget
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.driver import artifact_cache
 from alpenglow.machines.vector.operators.blocked import MatMulPacked
-from alpenglow.ops import packing
-from alpenglow.ops.activation import Tanh
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.packing import PackMatrix
+from alpenglow.ops.elementwise.activation import Tanh
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor import packing
+from alpenglow.ops.tensor.packing import PackMatrix
 from onnx_node import single
 
 

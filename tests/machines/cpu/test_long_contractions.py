@@ -8,7 +8,7 @@ import pytest
 import alpenglow as ag
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 
 TERMS = (96, 520, 4100)
 """A short sum, one a little longer than two chunks, and a long one, none of them a multiple."""

@@ -8,9 +8,9 @@ import pytest
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.machines.vector.operators.blocked import LONGEST
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Transpose
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Transpose
 from fuzz import guard
 
 

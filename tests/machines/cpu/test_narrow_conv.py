@@ -18,10 +18,10 @@ from alpenglow.kernel.text import parse_kernel, print_kernel
 from alpenglow.machines.vector.operators.blocked import ConvBlocked
 from alpenglow.machines.vector.passes.layout import layout
 from alpenglow.machines.vector.templates.transpose import transposed
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Pack, Reshape, Transpose, Unpack
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Pack, Reshape, Transpose, Unpack
 
 RNG = np.random.default_rng(0)
 

@@ -18,9 +18,9 @@ from alpenglow.machines.cpu.assemble import assembly
 from alpenglow.machines.cpu.legal import legal
 from alpenglow.machines.registry import kernels
 from alpenglow.machines.vector.templates.tile import LOADS, Tile
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Transpose
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Transpose
 from alpenglow.render.llvm.render import render
 
 V4 = ag.Target.parse("x86-64-v4")

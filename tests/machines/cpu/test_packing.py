@@ -12,9 +12,9 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import Array
 from alpenglow.machines.vector.operators.filters import UnpackConv
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.movement import Slice, Transpose
-from alpenglow.ops.packing import PackConv
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.ops.tensor.movement import Slice, Transpose
+from alpenglow.ops.tensor.packing import PackConv
 
 LANES = {"cpu": ag.Target.parse("cpu").facts.lanes, "x86-64-v3": 8}
 TARGETS = tuple(LANES)

@@ -14,11 +14,11 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.machines.vector.operators.winograd import WinogradInput
 from alpenglow.machines.vector.passes import bands, batch
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Abs, Add
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.reduction import ReduceMean
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Abs, Add
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.reduction.reduction import ReduceMean
+from alpenglow.ops.window.pooling import MaxPool
 
 SAMPLES = 6
 

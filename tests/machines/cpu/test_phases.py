@@ -11,11 +11,11 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, type_of
 from alpenglow.machines.vector.operators.phases import ConvPhases
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.movement import Concat, Reshape, Transpose
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Concat, Reshape, Transpose
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 
 RNG = np.random.default_rng(0)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Reshape, Transpose
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import Reshape, Transpose
 from alpenglow.program import Region
 
 ROWS, COLUMNS = 20, 12

@@ -13,10 +13,10 @@ from alpenglow.ir.types import DTYPES, Array
 from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.registry import kernels
 from alpenglow.machines.vector.templates.tile import UNROLL
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul, turned
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul, turned
+from alpenglow.ops.tensor.movement import Broadcast
 from fuzz import guard
 
 SHAPES = ((1, 1, 1), (7, 9, 17), (13, 33, 8), (2, 64, 31), (29, 5, 65), (3, 70, 2), (40, 16, 5))

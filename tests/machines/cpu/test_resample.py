@@ -11,9 +11,9 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import DTYPES, Array
 from alpenglow.machines.vector.select import kernel_for
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.resize import Interpolate
-from alpenglow.ops.transcendental import Exp
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.transcendental import Exp
+from alpenglow.ops.image.resize import Interpolate
 from alpenglow.program import Instr
 
 RNG = np.random.default_rng(0)

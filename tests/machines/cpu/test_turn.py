@@ -8,10 +8,10 @@ import pytest
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.logic import BitAnd, BitNot
-from alpenglow.ops.movement import Transpose
-from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.logic import BitAnd, BitNot
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.tensor.movement import Transpose
 
 RNG = np.random.default_rng(0)
 

@@ -11,7 +11,7 @@ import pytest
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.types import Array
-from alpenglow.ops.pooling import AveragePool, MaxPool
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 
 RNG = np.random.default_rng(0)
 

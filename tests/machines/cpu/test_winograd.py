@@ -20,13 +20,13 @@ from alpenglow.machines.vector.operators.winograd import (
     transforms,
 )
 from alpenglow.machines.vector.passes import bands, winograd
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.conv_filter import ConvFilter
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.packing import PackConv
-from alpenglow.ops.pooling import MaxPool
+from alpenglow.ops.elementwise.activation import Relu
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.packing import PackConv
+from alpenglow.ops.window.conv_filter import ConvFilter
+from alpenglow.ops.window.conv_transpose import ConvTranspose
+from alpenglow.ops.window.pooling import MaxPool
 from alpenglow.program.instr import Instr
 
 

@@ -12,8 +12,8 @@ from test_matmul import DTYPES
 
 from alpenglow.ir.graph import Graph
 from alpenglow.machines.grid.templates.matmul import SHORT
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Broadcast, Slice, Transpose
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Broadcast, Slice, Transpose
 from grid_epilogues import EXACT, FOLLOWING, followed
 from grid_programs import GRID, SMALL, feeds_of, run
 from grid_runs import assert_alike

@@ -10,10 +10,10 @@ import pytest
 
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.machines.grid.templates import attention
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Broadcast, Transpose
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Transpose
 from grid_epilogues import FOLLOWING, followed
 from grid_programs import GRID, SMALL, feeds_of, run
 from grid_runs import assert_alike

@@ -8,7 +8,7 @@ import alpenglow as ag
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.machines.proof import admitted
 from alpenglow.machines.registry import kernels
-from alpenglow.ops.movement import Pad
+from alpenglow.ops.tensor.movement import Pad
 from alpenglow.program import Program
 
 GRID = ag.Target.parse("opencl-gpu")

@@ -11,8 +11,8 @@ import pytest
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.target import Target
 from alpenglow.machines.grid.templates.tile import SHAPES, shape_for
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Broadcast, Slice, Transpose
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.tensor.movement import Broadcast, Slice, Transpose
 from grid_epilogues import EXACT, FOLLOWING, followed
 from grid_programs import GRID, SMALL, feeds_of, run
 from grid_runs import assert_alike

@@ -12,9 +12,8 @@ import pytest
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import TensorType
 from alpenglow.machines.grid.templates.team import split_for
-from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.movement import Broadcast, Slice, Transpose
-from alpenglow.ops.reduction import (
+from alpenglow.ops.reduction.layer_norm import LayerNorm, RMSNorm
+from alpenglow.ops.reduction.reduction import (
     ArgMax,
     ArgMin,
     ReduceMax,
@@ -24,7 +23,8 @@ from alpenglow.ops.reduction import (
     ReduceSum,
     SumBytes,
 )
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Broadcast, Slice, Transpose
 from grid_epilogues import FOLLOWING, followed
 from grid_programs import GRID, SMALL, feeds_of, run
 from grid_runs import assert_alike

@@ -14,7 +14,7 @@ from alpenglow.ir.types import Array
 from alpenglow.kernel.expr import Intrinsic
 from alpenglow.kernel.rewrite import expressions
 from alpenglow.kernel.stmt import Kernel
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from grid_programs import DOTS, run
 from grid_runs import assert_alike
 

@@ -8,8 +8,8 @@ import pytest
 import alpenglow as ag
 from alpenglow.base import cpus
 from alpenglow.host.network import Network, Step
-from alpenglow.ops.arithmetic import Add, Neg
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add, Neg
+from alpenglow.ops.reduction.softmax import Softmax
 
 pytestmark = pytest.mark.opencl
 PATIENT = 60.0

@@ -13,11 +13,11 @@ import alpenglow as ag
 from alpenglow.base.errors import FeedError
 from alpenglow.machines.opencl.device import device_of
 from alpenglow.machines.opencl.devices import find
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.in_range import InRange
 
 pytestmark = pytest.mark.opencl
 

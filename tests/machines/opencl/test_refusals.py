@@ -13,8 +13,8 @@ from alpenglow.machines.api import Artifact
 from alpenglow.machines.opencl import emit
 from alpenglow.machines.opencl.emit import RefusedWarning
 from alpenglow.machines.registry import machine_for
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
 from alpenglow.report.check import check, planned
 
 TARGETS = [ag.Target.parse(name) for name in ("opencl-cpu", "opencl-gpu")]

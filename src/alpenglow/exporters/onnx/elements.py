@@ -13,7 +13,7 @@ from functools import cache
 import onnx
 
 from alpenglow.exporters.onnx.runs import RUNS
-from alpenglow.frontends.onnx.attributes import ELEMENT_NAMES, ELEMENTS
+from alpenglow.frontends.onnx.file.attributes import ELEMENT_NAMES, ELEMENTS
 from alpenglow.ir.types import NARROW_FLOATS, width
 
 CODES = {name: code for code, name in ELEMENTS.items()}

@@ -29,7 +29,7 @@ from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
 from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.staged import StagedModel, refuse_staged
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.tensor.movement import Broadcast
 
 OLDEST, USUAL = 18, 21
 """The first opset that models can be written in, and the one that they are in if it has all."""

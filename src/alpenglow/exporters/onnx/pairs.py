@@ -15,19 +15,19 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.conv_transpose import Dilate
-from alpenglow.ops.copy import Copy, Fill
-from alpenglow.ops.gather import (
+from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.elementwise.select import BitCast, Cast, Where
+from alpenglow.ops.tensor.copy import Copy, Fill
+from alpenglow.ops.tensor.gather import (
     Gather,
     GatherElements,
     GatherNd,
     ScatterElements,
     ScatterNd,
 )
-from alpenglow.ops.generate import Shape
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.select import BitCast, Cast, Where
+from alpenglow.ops.tensor.generate import Shape
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.window.conv_transpose import Dilate
 
 Operands = Sequence[Value | None]
 

@@ -12,12 +12,12 @@ from alpenglow.exporters.onnx.table import find
 from alpenglow.ir.graph import Graph, Node, is_closed
 from alpenglow.ir.op import Composite, Elementwise, Primitive
 from alpenglow.ir.region import inlined
-from alpenglow.ops.cache import UpdateCache
-from alpenglow.ops.deform import DeformConv
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.resize import Resize
-from alpenglow.ops.sampling import AffineGrid
-from alpenglow.ops.signal import CosineWindow, Dft
+from alpenglow.ops.image.resize import Resize
+from alpenglow.ops.image.sampling import AffineGrid
+from alpenglow.ops.sequence.cache import UpdateCache
+from alpenglow.ops.sequence.signal import CosineWindow, Dft
+from alpenglow.ops.window.deform import DeformConv
 from alpenglow.passes.lower import lower_node
 
 OF_NUMBERS = (AffineGrid, CosineWindow, DeformConv, Dft, Resize)

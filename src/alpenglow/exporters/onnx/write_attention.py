@@ -10,7 +10,7 @@ from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_movement import expanded, reshaped
 from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.graph import Value
-from alpenglow.ops.linear_attention import LinearAttention
+from alpenglow.ops.sequence.linear_attention import LinearAttention
 
 
 @on(LinearAttention)

@@ -10,11 +10,11 @@ from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import FLOATS, Array
-from alpenglow.ops.contraction import BYTES, Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.einsum import Einsum
-from alpenglow.ops.integer import ConvInteger, MatMulInteger
-from alpenglow.ops.movement import Broadcast, Reshape, unstretched
+from alpenglow.ops.product.contraction import BYTES, Conv, MatMul
+from alpenglow.ops.product.einsum import Einsum
+from alpenglow.ops.quantized.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, unstretched
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 
 
 @on(MatMul)

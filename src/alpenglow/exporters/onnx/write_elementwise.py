@@ -18,7 +18,7 @@ from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import FLOATS, HALVES, INTS, NARROW, NARROW_INTS
-from alpenglow.ops.activation import (
+from alpenglow.ops.elementwise.activation import (
     Celu,
     Elu,
     Gelu,
@@ -37,7 +37,7 @@ from alpenglow.ops.activation import (
     Tanh,
     ThresholdedRelu,
 )
-from alpenglow.ops.arithmetic import (
+from alpenglow.ops.elementwise.arithmetic import (
     Abs,
     Add,
     Ceil,
@@ -52,7 +52,7 @@ from alpenglow.ops.arithmetic import (
     Sign,
     Sub,
 )
-from alpenglow.ops.comparison import (
+from alpenglow.ops.elementwise.comparison import (
     Equal,
     Greater,
     GreaterOrEqual,
@@ -61,10 +61,8 @@ from alpenglow.ops.comparison import (
     Less,
     LessOrEqual,
 )
-from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import unstretched
-from alpenglow.ops.select import BitCast, Cast, Where
-from alpenglow.ops.transcendental import (
+from alpenglow.ops.elementwise.select import BitCast, Cast, Where
+from alpenglow.ops.elementwise.transcendental import (
     Acos,
     Acosh,
     Asin,
@@ -81,6 +79,8 @@ from alpenglow.ops.transcendental import (
     Sqrt,
     Tan,
 )
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.ops.tensor.movement import unstretched
 
 SAME: dict[type[Op], str] = {
     Add: "Add", Sub: "Sub", Mul: "Mul", Minimum: "Min", Maximum: "Max",

@@ -2,7 +2,8 @@
 
 To ONNX an index out of range is an error; our operators use the nearest element.  So positions are
 limited before an operator of ONNX sees them, unless what computes them keeps them in range, or it
-is checked before (`ops.in_range`): then the operator of ONNX is the check, if it allows the same.
+is checked before (`ops.tensor.in_range`): then the operator of ONNX is the check, if it allows the
+same.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import DTYPES, HALVES, UNSIGNED
-from alpenglow.ops.gather import (
+from alpenglow.ops.tensor.gather import (
     Gather,
     GatherElements,
     GatherNd,
@@ -27,7 +28,7 @@ from alpenglow.ops.gather import (
     ScatterElements,
     ScatterNd,
 )
-from alpenglow.ops.in_range import InRange
+from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.passes.indices import interval
 
 ONE_HOTS = frozenset({("i64", "f32"), ("i64", "i64")})

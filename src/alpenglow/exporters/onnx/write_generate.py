@@ -12,8 +12,8 @@ from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import INTS
-from alpenglow.ops.copy import Fill
-from alpenglow.ops.generate import Iota, Range, Shape, Size
+from alpenglow.ops.tensor.copy import Fill
+from alpenglow.ops.tensor.generate import Iota, Range, Shape, Size
 
 
 @on(Range)

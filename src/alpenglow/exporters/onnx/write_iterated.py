@@ -10,7 +10,7 @@ from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_movement import expanded
 from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.graph import Value
-from alpenglow.ops.iterated import Iterated, narrowed
+from alpenglow.ops.elementwise.iterated import Iterated, narrowed
 
 
 @on(Iterated)

@@ -13,8 +13,7 @@ from alpenglow.exporters.onnx.writer import SMALL, Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, ceil_div, is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NARROW_INTS
-from alpenglow.ops.conv_transpose import Dilate
-from alpenglow.ops.movement import (
+from alpenglow.ops.tensor.movement import (
     Broadcast,
     Concat,
     Pack,
@@ -25,7 +24,8 @@ from alpenglow.ops.movement import (
     Trilu,
     Unpack,
 )
-from alpenglow.ops.packing import PackConv, PackMatrix
+from alpenglow.ops.tensor.packing import PackConv, PackMatrix
+from alpenglow.ops.window.conv_transpose import Dilate
 
 FAR = np.iinfo(np.int64).max
 """An end that no axis reaches; less this is one before the beginning."""

@@ -11,9 +11,15 @@ from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.normalize import BatchNorm, GroupNorm, InstanceNorm, LocalResponseNorm, LpNorm
-from alpenglow.ops.softmax import Hardmax, LogSoftmax, Softmax
+from alpenglow.ops.reduction.layer_norm import LayerNorm, RMSNorm
+from alpenglow.ops.reduction.normalize import (
+    BatchNorm,
+    GroupNorm,
+    InstanceNorm,
+    LocalResponseNorm,
+    LpNorm,
+)
+from alpenglow.ops.reduction.softmax import Hardmax, LogSoftmax, Softmax
 
 SOFTMAX = {Softmax: "Softmax", LogSoftmax: "LogSoftmax", Hardmax: "Hardmax"}
 

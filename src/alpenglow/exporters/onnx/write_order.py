@@ -13,10 +13,10 @@ from alpenglow.exporters.onnx.writer import Operand, Refused, Tensor, Writer
 from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.counted import NonZero, Unique
-from alpenglow.ops.lookup import Find, Lookup
-from alpenglow.ops.order import ReverseSequence, TopK
-from alpenglow.ops.random import Choose, steps
+from alpenglow.ops.random.random import Choose, steps
+from alpenglow.ops.tensor.counted import NonZero, Unique
+from alpenglow.ops.tensor.lookup import Find, Lookup
+from alpenglow.ops.tensor.order import ReverseSequence, TopK
 
 COUNTED = frozenset({"bool", "u8", "i32", "i64", "f32"})
 """The types whose zeros runtimes find as they are."""

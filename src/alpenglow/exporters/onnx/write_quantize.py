@@ -19,8 +19,8 @@ from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, ceil_div, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import NARROW_FLOATS, TensorType
-from alpenglow.ops.movement import Broadcast, Reshape, Slice, unstretched
-from alpenglow.ops.quantize import Dequantize, DynamicQuantize, Quantize
+from alpenglow.ops.quantized.quantize import Dequantize, DynamicQuantize, Quantize
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice, unstretched
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
 from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import HIDDEN, Value
-from alpenglow.ops.random import RandomNormal, RandomUniform
+from alpenglow.ops.random.random import RandomNormal, RandomUniform
 
 MOST_STORED = 1 << 16
 """So many numbers under a constant key, and fewer, are stored as they are drawn."""

@@ -18,10 +18,10 @@ from alpenglow.exporters.onnx.write_movement import expanded, reshaped, transpos
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Node, Value
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Reshape, Transpose, unstretched
-from alpenglow.ops.recurrent import Activation, Gru, Lstm, Rnn
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.sequence.recurrent import Activation, Gru, Lstm, Rnn
+from alpenglow.ops.tensor.movement import Reshape, Transpose, unstretched
 
 NAMES = {
     "relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "affine": "Affine",

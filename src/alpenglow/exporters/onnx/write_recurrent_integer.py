@@ -11,8 +11,8 @@ from alpenglow.exporters.onnx.write_gather import limited, ramp
 from alpenglow.exporters.onnx.write_movement import expanded, reshaped, sliced, transposed
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.graph import Value
-from alpenglow.ops.recurrent import activate
-from alpenglow.ops.recurrent_integer import PANEL, STATE, WORD, LstmInteger, grid
+from alpenglow.ops.sequence.recurrent import activate
+from alpenglow.ops.sequence.recurrent_integer import PANEL, STATE, WORD, LstmInteger, grid
 
 State = tuple[list[Tensor], list[Tensor]]
 

@@ -12,7 +12,7 @@ from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, FLOATS
-from alpenglow.ops.reduction import (
+from alpenglow.ops.reduction.reduction import (
     ArgMax,
     ArgMin,
     Norm,
@@ -29,7 +29,7 @@ from alpenglow.ops.reduction import (
     Reduction,
     SumBytes,
 )
-from alpenglow.ops.scan import CumProd, CumSum
+from alpenglow.ops.reduction.scan import CumProd, CumSum
 
 REDUCTIONS: dict[type[Op], str] = {
     ReduceSum: "ReduceSum", ReduceProd: "ReduceProd", ReduceMax: "ReduceMax",

@@ -11,8 +11,8 @@ from alpenglow.exporters.onnx.write_movement import expanded, reshaped
 from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
-from alpenglow.ops.regions import MaxRoiPool, RoiAlign
-from alpenglow.ops.suppress import Suppress
+from alpenglow.ops.image.regions import MaxRoiPool, RoiAlign
+from alpenglow.ops.image.suppress import Suppress
 
 
 @on(RoiAlign)

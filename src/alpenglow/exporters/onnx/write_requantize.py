@@ -26,10 +26,10 @@ from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.write_quantize import grid_of, placed
 from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
 from alpenglow.ir.graph import Node, Value
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.integer import ConvInteger, MatMulInteger
-from alpenglow.ops.movement import unstretched
-from alpenglow.ops.quantize import Requantize
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.quantized.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.quantized.quantize import Requantize
+from alpenglow.ops.tensor.movement import unstretched
 
 RANGES = {"u8": (0, 255), "i8": (-128, 127)}
 """The bounds of a result that is limited by its type alone."""

@@ -15,9 +15,9 @@ from alpenglow.exporters.onnx.writer import Operand, Refused, Tensor, Writer
 from alpenglow.ir.dims import Dim, is_open, quotient
 from alpenglow.ir.graph import Node, Value, is_closed
 from alpenglow.ir.types import DTYPES, FLOATS, INTS
-from alpenglow.ops.deform import DeformConv
-from alpenglow.ops.resize import Interpolate, Resize
-from alpenglow.ops.sampling import AffineGrid, GridSample
+from alpenglow.ops.image.resize import Interpolate, Resize
+from alpenglow.ops.image.sampling import AffineGrid, GridSample
+from alpenglow.ops.window.deform import DeformConv
 
 TAKEN_AS_THEY_ARE = frozenset({"f32", "f16", "bf16", "i32", "i8", "u8"})
 """The types whose nearest elements runtimes find."""

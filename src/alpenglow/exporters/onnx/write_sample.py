@@ -1,7 +1,7 @@
 """The writer of `Sample`: reading a tensor at places that are data, tap by tap.
 
 ONNX's GridSample reads images at places from -1 to 1; this is for all else: lines, volumes, places
-in elements, and integers.  It is the reference (`ops.sampling`) in nodes.
+in elements, and integers.  It is the reference (`ops.image.sampling`) in nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from alpenglow.exporters.onnx.write_resample import narrowed
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Node, Value
-from alpenglow.ops.sampling import OFFSETS, SHARPNESS, Sample
+from alpenglow.ops.image.sampling import OFFSETS, SHARPNESS, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _truncated(m: OnnxMath, x: Tensor) -> Tensor:
 
 
 def _cubic(m: OnnxMath, d: Tensor) -> Tensor:
-    """Return Keys' kernel at distances, as `ops.resampling.keys_kernel` has it."""
+    """Return Keys' kernel at distances, as `ops.image.resampling.keys_kernel` has it."""
     a = SHARPNESS
     near = m.mul(m.mul(m.sub(m.mul(d, a + 2), a + 3), d), d)
     far = m.mul(m.add(m.mul(m.sub(m.mul(d, a), 5 * a), d), 8 * a), d)

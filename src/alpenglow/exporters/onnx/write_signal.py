@@ -13,7 +13,7 @@ from alpenglow.exporters.onnx.write_gather import ramp
 from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Node, Value, is_closed
-from alpenglow.ops.signal import CosineWindow, Dft, Frames, Stft
+from alpenglow.ops.sequence.signal import CosineWindow, Dft, Frames, Stft
 
 
 @on(Frames)

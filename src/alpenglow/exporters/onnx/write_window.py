@@ -13,8 +13,8 @@ from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndex
-from alpenglow.ops.unpooling import OverlapAdd
+from alpenglow.ops.window.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndex
+from alpenglow.ops.window.unpooling import OverlapAdd
 
 Pool = MaxPool | MaxPoolIndex | AveragePool | LpPool
 

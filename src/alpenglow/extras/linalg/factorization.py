@@ -32,7 +32,7 @@ from alpenglow.extras.linalg.solving import Lu, SolveTriangular, Swaps
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Op, Primitive
 from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
-from alpenglow.ops.algebra import (
+from alpenglow.ops.elementwise.algebra import (
     adjoint,
     as_elements,
     minus,
@@ -42,7 +42,7 @@ from alpenglow.ops.algebra import (
     real_part,
     times,
 )
-from alpenglow.ops.arithmetic import Mul, Sub
+from alpenglow.ops.elementwise.arithmetic import Mul, Sub
 
 SINGLE = {np.dtype(np.float32): "f->fff", np.dtype(np.complex64): "F->FfF"}
 """Element types whose singular values LAPACK finds in single precision, and its signature."""

@@ -22,8 +22,8 @@ from alpenglow.extras.linalg.symmetric_factors import (
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype
 from alpenglow.ir.types import COMPLEX, Array, TensorType
-from alpenglow.ops.algebra import conjugate, negative, plus, product
-from alpenglow.ops.contraction import turned
+from alpenglow.ops.elementwise.algebra import conjugate, negative, plus, product
+from alpenglow.ops.product.contraction import turned
 
 GROWTH = (1 + math.sqrt(17)) / 8
 """How much smaller than its column an element may be, and still be the pivot."""

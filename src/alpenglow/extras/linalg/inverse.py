@@ -8,8 +8,8 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.contraction import MatMul, turned
+from alpenglow.ops.elementwise.arithmetic import Neg
+from alpenglow.ops.product.contraction import MatMul, turned
 
 
 class Inverse(Primitive):

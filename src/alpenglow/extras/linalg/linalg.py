@@ -9,13 +9,13 @@ from alpenglow.extras.linalg.solving import Lu, SolveTriangular, Swaps, factors_
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype
 from alpenglow.ir.types import FLOATS, Array, TensorType
-from alpenglow.ops.arithmetic import Abs, Add, Mul, Neg
-from alpenglow.ops.comparison import Equal, Less
-from alpenglow.ops.contraction import turned
-from alpenglow.ops.generate import Range
-from alpenglow.ops.movement import append_axes, stretch
-from alpenglow.ops.reduction import ReduceMax, ReduceProd, as_type, filled, in_floats
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Mul, Neg
+from alpenglow.ops.elementwise.comparison import Equal, Less
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import turned
+from alpenglow.ops.reduction.reduction import ReduceMax, ReduceProd, as_type, filled, in_floats
+from alpenglow.ops.tensor.generate import Range
+from alpenglow.ops.tensor.movement import append_axes, stretch
 
 NEAR = 1e-8
 """How small a pivot is, against the largest element, where a matrix hardly has an inverse."""

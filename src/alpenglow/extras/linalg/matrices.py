@@ -15,12 +15,12 @@ from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op, check_dtype, check_rank
 from alpenglow.ir.types import COMPLEX, PARTS, TensorType
-from alpenglow.ops.algebra import adjoint, plus, real_part, times
-from alpenglow.ops.arithmetic import Mul, Sub
-from alpenglow.ops.gather import GatherElements
-from alpenglow.ops.generate import Eye
-from alpenglow.ops.movement import Concat, Reshape, Slice, Trilu, stretch
-from alpenglow.ops.reduction import ReduceSum, filled
+from alpenglow.ops.elementwise.algebra import adjoint, plus, real_part, times
+from alpenglow.ops.elementwise.arithmetic import Mul, Sub
+from alpenglow.ops.reduction.reduction import ReduceSum, filled
+from alpenglow.ops.tensor.gather import GatherElements
+from alpenglow.ops.tensor.generate import Eye
+from alpenglow.ops.tensor.movement import Concat, Reshape, Slice, Trilu, stretch
 
 ELEMENTS = frozenset({"f32", "f64"}) | COMPLEX
 

@@ -26,7 +26,7 @@ from alpenglow.ir.dims import known, smaller
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive
 from alpenglow.ir.types import COMPLEX, Array, TensorType
-from alpenglow.ops.algebra import (
+from alpenglow.ops.elementwise.algebra import (
     adjoint,
     as_elements,
     conjugate,
@@ -36,7 +36,7 @@ from alpenglow.ops.algebra import (
     product,
     times,
 )
-from alpenglow.ops.movement import Concat, Reshape, stretch
+from alpenglow.ops.tensor.movement import Concat, Reshape, stretch
 
 Grads = tuple[Value | None, ...]
 

@@ -23,8 +23,8 @@ from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.algebra import adjoint, minus, negative, plus, product
-from alpenglow.ops.movement import Concat
+from alpenglow.ops.elementwise.algebra import adjoint, minus, negative, plus, product
+from alpenglow.ops.tensor.movement import Concat
 
 
 class Lu(Primitive):

@@ -19,17 +19,17 @@ from alpenglow.extras.linalg.matrices import (
 )
 from alpenglow.extras.linalg.solving import SolveTriangular, Swaps
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.algebra import product
-from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Sub
-from alpenglow.ops.comparison import Equal, Greater, Less
-from alpenglow.ops.contraction import turned
-from alpenglow.ops.gather import GatherElements
-from alpenglow.ops.generate import Eye, Range
-from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.reduction import ReduceSum, as_type, filled
-from alpenglow.ops.scan import CumSum
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.algebra import product
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Div, Mul, Sub
+from alpenglow.ops.elementwise.comparison import Equal, Greater, Less
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import turned
+from alpenglow.ops.reduction.reduction import ReduceSum, as_type, filled
+from alpenglow.ops.reduction.scan import CumSum
+from alpenglow.ops.tensor.gather import GatherElements
+from alpenglow.ops.tensor.generate import Eye, Range
+from alpenglow.ops.tensor.movement import stretch
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from alpenglow.extras.strings.strings import spelled
 from alpenglow.ir.dims import known
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.demand import mapping, refuse, strings, tensor, text
+from alpenglow.ops.host.demand import mapping, refuse, strings, tensor, text
 
 Label = str | int | float
 Labels = tuple[Label, ...]

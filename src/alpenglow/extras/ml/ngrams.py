@@ -9,7 +9,7 @@ import numpy as np
 
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import Array
-from alpenglow.ops.demand import integers, refuse, strings, tensor, text
+from alpenglow.ops.host.demand import integers, refuse, strings, tensor, text
 
 Word = str | int
 

@@ -9,12 +9,12 @@ from alpenglow.extras.linalg.inverse import Inverse
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.generate import Eye
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.reduction import ReduceSum, filled
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceSum, filled
+from alpenglow.ops.tensor.generate import Eye
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 
 ROUNDS = 100
 """How often the probabilities are improved at most."""

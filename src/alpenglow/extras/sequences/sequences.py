@@ -11,8 +11,8 @@ import numpy as np
 from alpenglow.base.errors import FeedError
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import Array
-from alpenglow.ops.demand import axis_of, described, integers, refuse, same_dtype, tensor
-from alpenglow.ops.sequence import Tensors, listed, place
+from alpenglow.ops.host.demand import axis_of, described, integers, refuse, same_dtype, tensor
+from alpenglow.ops.host.sequence import Tensors, listed, place
 
 
 class SequenceEmpty(Host):

@@ -9,7 +9,7 @@ import numpy as np
 
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.series import polynomial, rational
+from alpenglow.ops.elementwise.series import polynomial, rational
 
 RIGHT = (
     (0.346538101525629, 12.007595273964581, 76.27960536152345, 168.08922493463058,

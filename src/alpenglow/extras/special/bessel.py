@@ -13,7 +13,7 @@ import numpy as np
 
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.series import polynomial, rational
+from alpenglow.ops.elementwise.series import polynomial, rational
 
 NEAR_0 = (
     (-4794432209.782018, 1956174919465.5657, -249248344360967.72, 9708622510473064.0),

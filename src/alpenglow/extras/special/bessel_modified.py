@@ -14,7 +14,7 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.op import Elementwise, Examples, of_one_type
 from alpenglow.ir.types import FLOATS, TensorType
-from alpenglow.ops.series import chebyshev, dtype_of
+from alpenglow.ops.elementwise.series import chebyshev, dtype_of
 
 I0_NEAR = (
     -4.4153416464793395e-18, 3.3307945188222384e-17, -2.431279846547955e-16,

@@ -10,7 +10,7 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.op import Elementwise, Examples, of_one_type
 from alpenglow.ir.types import FLOATS, TensorType
-from alpenglow.ops.series import polynomial
+from alpenglow.ops.elementwise.series import polynomial
 
 STIRLING = (
     -3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12

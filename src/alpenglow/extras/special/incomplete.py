@@ -12,12 +12,12 @@ from alpenglow.extras.special.gamma import BERNOULLI, STIRLING, Lgamma
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Examples, Op, check_dtype
 from alpenglow.ir.types import FLOATS, TensorType
-from alpenglow.ops.arithmetic import Add, Mul, Neg
-from alpenglow.ops.iterated import Iterated, State, narrowed
-from alpenglow.ops.logarithm import Log1p
-from alpenglow.ops.normal import Erfc
-from alpenglow.ops.reduction import as_type, filled, in_floats
-from alpenglow.ops.series import dtype_of, polynomial
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg
+from alpenglow.ops.elementwise.iterated import Iterated, State, narrowed
+from alpenglow.ops.elementwise.logarithm import Log1p
+from alpenglow.ops.elementwise.normal import Erfc
+from alpenglow.ops.elementwise.series import dtype_of, polynomial
+from alpenglow.ops.reduction.reduction import as_type, filled, in_floats
 
 TURNS = 100_000.0
 """After so many turns a sum that has not converged is given up: the result is NaN."""

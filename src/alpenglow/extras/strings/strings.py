@@ -15,7 +15,7 @@ from alpenglow.base.errors import FeedError
 from alpenglow.extras.strings.regex import translate
 from alpenglow.ir.op import Examples, Host
 from alpenglow.ir.types import ALL, DTYPES, FLOATS, NAMES, NARROW_FLOATS, Array
-from alpenglow.ops.demand import common, refuse, strings, tensor, text, words
+from alpenglow.ops.host.demand import common, refuse, strings, tensor, text, words
 
 WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 NUMBER = re.compile(

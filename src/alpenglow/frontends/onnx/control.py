@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.control import Along, Branch, Scan
+from alpenglow.frontends.onnx.functions.subgraphs import graphs_of
 from alpenglow.frontends.onnx.steps import Inner, NodeStep, graph_of
-from alpenglow.frontends.onnx.subgraphs import graphs_of
 from alpenglow.ir.types import Array, TensorType
 
 MOST_NODES = 128

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from alpenglow.base.modules import import_modules
 from alpenglow.frontends.onnx.table import find, supported
-from alpenglow.frontends.table import load_modules
 
 __all__ = ["find", "supported"]
 
-load_modules(__name__.rpartition(".")[0], "convert_", "hosted_")
+import_modules("alpenglow.frontends.onnx.convert")

@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, helper, numpy_helper, shape_inference
 
-from alpenglow.frontends.onnx.attributes import tensor_type
-from alpenglow.frontends.onnx.extents import symbols_of
+from alpenglow.frontends.onnx.file.attributes import tensor_type
+from alpenglow.frontends.onnx.file.extents import symbols_of
 from alpenglow.frontends.onnx.reader import read
 from alpenglow.ir.types import NAMES, Array, TensorType
 

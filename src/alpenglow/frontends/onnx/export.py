@@ -17,8 +17,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.functions.subgraphs import reads
 from alpenglow.frontends.onnx.reader import read
-from alpenglow.frontends.onnx.subgraphs import reads
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import DTYPES, Array
 from alpenglow.quant.activations import Activation

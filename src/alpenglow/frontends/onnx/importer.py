@@ -20,14 +20,14 @@ from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.frontends.control import Control
 from alpenglow.frontends.onnx import converters
-from alpenglow.frontends.onnx.attributes import Attributes, check_form
 from alpenglow.frontends.onnx.control import LOOPS, Knowledge, branches, turning
-from alpenglow.frontends.onnx.function_body import domain_of
-from alpenglow.frontends.onnx.functions import opset_of
+from alpenglow.frontends.onnx.file.attributes import Attributes, check_form
+from alpenglow.frontends.onnx.functions.body import domain_of
+from alpenglow.frontends.onnx.functions.functions import opset_of
+from alpenglow.frontends.onnx.functions.subgraphs import graphs_of, label, varied
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
 from alpenglow.frontends.onnx.ranked import DECODING, Ranked
 from alpenglow.frontends.onnx.steps import NodeStep, Placed, renaming, step_of
-from alpenglow.frontends.onnx.subgraphs import graphs_of, label, varied
 from alpenglow.frontends.onnx.table import Made, Site
 from alpenglow.frontends.refusals import NO_CONVERTER, Refusal, unknown
 from alpenglow.frontends.stepped import ConvertingImporter
@@ -35,7 +35,7 @@ from alpenglow.frontends.steps import SAME, Body
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.tensor.movement import Reshape
 
 
 class Importer(ConvertingImporter[onnx.NodeProto]):

@@ -14,18 +14,16 @@ import onnx
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.frontends import stepped
 from alpenglow.frontends.files import importing
-from alpenglow.frontends.onnx.about import metadata
-from alpenglow.frontends.onnx.attributes import (
+from alpenglow.frontends.onnx.control import LOOPS, scanning
+from alpenglow.frontends.onnx.file.about import metadata
+from alpenglow.frontends.onnx.file.attributes import (
     check_form,
     kind_of,
     stated_constant,
     string_tensor,
     tensor_array,
 )
-from alpenglow.frontends.onnx.carried import settled
-from alpenglow.frontends.onnx.class_names import numbered
-from alpenglow.frontends.onnx.control import LOOPS, scanning
-from alpenglow.frontends.onnx.declared import (
+from alpenglow.frontends.onnx.file.declared import (
     constant_inputs,
     declared,
     labels_of,
@@ -33,12 +31,12 @@ from alpenglow.frontends.onnx.declared import (
     static,
     typed_inputs,
 )
-from alpenglow.frontends.onnx.extents import identifier
-from alpenglow.frontends.onnx.function_body import domain_of
-from alpenglow.frontends.onnx.functions import imports, opset_of
+from alpenglow.frontends.onnx.file.extents import identifier
+from alpenglow.frontends.onnx.functions.body import domain_of
+from alpenglow.frontends.onnx.functions.functions import imports, opset_of
+from alpenglow.frontends.onnx.functions.subgraphs import captured, label, ordered, with_own_outputs
 from alpenglow.frontends.onnx.hosted import find_hosted
 from alpenglow.frontends.onnx.importer import Importer, host_site, missing
-from alpenglow.frontends.onnx.lists import without_lists
 from alpenglow.frontends.onnx.ranked import (
     Ranked,
     Ranks,
@@ -47,8 +45,10 @@ from alpenglow.frontends.onnx.ranked import (
     without_unread,
 )
 from alpenglow.frontends.onnx.reader import read
+from alpenglow.frontends.onnx.rewrite.carried import settled
+from alpenglow.frontends.onnx.rewrite.class_names import numbered
+from alpenglow.frontends.onnx.rewrite.lists import without_lists
 from alpenglow.frontends.onnx.steps import NodeStep, graph_of, step_of
-from alpenglow.frontends.onnx.subgraphs import captured, label, ordered, with_own_outputs
 from alpenglow.frontends.refusals import refusing
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Graph

@@ -16,13 +16,13 @@ import onnx
 from onnx import helper
 
 from alpenglow.base.errors import FeedError, ModelError
-from alpenglow.frontends.onnx.function_body import domain_of
-from alpenglow.frontends.onnx.functions import opset_of
+from alpenglow.frontends.onnx.functions.body import domain_of
+from alpenglow.frontends.onnx.functions.functions import opset_of
+from alpenglow.frontends.onnx.functions.subgraphs import graphs_of, label
 from alpenglow.frontends.onnx.steps import NodeStep
-from alpenglow.frontends.onnx.subgraphs import graphs_of, label
 from alpenglow.ir.staged import RANKS, Apply
 from alpenglow.ir.types import Array
-from alpenglow.ops.dictionary import DecodeStrings, Dictionary, EncodeStrings
+from alpenglow.ops.host.dictionary import DecodeStrings, Dictionary, EncodeStrings
 
 ML = "ai.onnx.ml"
 DECODING = "alpenglow.decoding"

@@ -11,10 +11,10 @@ from google.protobuf.message import DecodeError
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.files import content_of
 from alpenglow.frontends.onnx import table
-from alpenglow.frontends.onnx.function_body import graphs_in
-from alpenglow.frontends.onnx.functions import inlined
+from alpenglow.frontends.onnx.file.long_lists import KINDS, LongList, put_back, taken_out
+from alpenglow.frontends.onnx.functions.body import graphs_in
+from alpenglow.frontends.onnx.functions.functions import inlined
 from alpenglow.frontends.onnx.hosted import find_hosted
-from alpenglow.frontends.onnx.long_lists import KINDS, LongList, put_back, taken_out
 
 
 def read(

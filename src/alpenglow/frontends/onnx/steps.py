@@ -10,9 +10,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.attributes import tensor_array
-from alpenglow.frontends.onnx.functions import OPSET
-from alpenglow.frontends.onnx.subgraphs import (
+from alpenglow.frontends.onnx.file.attributes import tensor_array
+from alpenglow.frontends.onnx.functions.functions import OPSET
+from alpenglow.frontends.onnx.functions.subgraphs import (
     as_outside,
     captured,
     defined,

@@ -22,9 +22,9 @@ from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, HALVES, Array, holds
-from alpenglow.ops.arithmetic import Mul
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.arithmetic import Mul
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.tensor.movement import stretch
 
 Made = Value | Sequence[Value]
 Converter = Callable[["Site"], Made]

@@ -14,11 +14,11 @@ from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import FLOATS, NUMBERS
-from alpenglow.ops.gather import GatherElements
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.reduction import ArgMax, ArgMin
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.reduction.reduction import ArgMax, ArgMin
+from alpenglow.ops.tensor.gather import GatherElements
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Broadcast
 
 Expression = tuple[object, ...] | str
 """An operation and what it is applied to, or an argument."""

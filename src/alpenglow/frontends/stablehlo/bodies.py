@@ -14,7 +14,7 @@ from alpenglow.frontends.stablehlo.table import Site, find
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
-from alpenglow.ops.movement import stretch
+from alpenglow.ops.tensor.movement import stretch
 
 DEEPEST = 32
 """So many functions may stand in each other in a body."""

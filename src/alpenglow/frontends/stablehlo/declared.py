@@ -11,8 +11,8 @@ from alpenglow.frontends.stablehlo.table import element
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, NARROW, TensorType
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.tensor.movement import stretch
 
 
 def declared(g: Graph, kind: str, types: Sequence[Type], i: int, v: Value) -> Value:

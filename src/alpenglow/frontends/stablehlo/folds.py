@@ -13,7 +13,7 @@ from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.frontends.windows import Combine
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
-from alpenglow.ops.movement import stretch
+from alpenglow.ops.tensor.movement import stretch
 
 
 def combining(s: Site, block: Block) -> Combine:

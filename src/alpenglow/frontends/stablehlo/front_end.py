@@ -7,7 +7,7 @@ from pathlib import Path
 
 from alpenglow.frontends.deciding import DecidingFrontEnd
 from alpenglow.frontends.files import head
-from alpenglow.frontends.stablehlo.look import LOOK, is_artifact, is_exported, is_program
+from alpenglow.frontends.stablehlo.text.look import LOOK, is_artifact, is_exported, is_program
 
 
 class StablehloFrontEnd(DecidingFrontEnd):

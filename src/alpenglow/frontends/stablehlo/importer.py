@@ -18,11 +18,11 @@ from alpenglow.frontends.operands import Importing
 from alpenglow.frontends.refusals import NO_CONVERTER
 from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import CONTROL, GROUPS, TOKENS, control, handed_on
+from alpenglow.frontends.stablehlo.convert.affine import as_real, is_quantized, requantized
 from alpenglow.frontends.stablehlo.custom_calls import ASSERTION
 from alpenglow.frontends.stablehlo.custom_calls import SAME as SAME_CALLS
 from alpenglow.frontends.stablehlo.declared import declared, static
 from alpenglow.frontends.stablehlo.module import Module, Operation
-from alpenglow.frontends.stablehlo.quantized import as_real, is_quantized, requantized
 from alpenglow.frontends.stablehlo.steps import Applied
 from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.frontends.stepped import ConvertingImporter

@@ -10,9 +10,9 @@ from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import INTS
-from alpenglow.ops.arithmetic import Add, Maximum, Minimum, Mul
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.movement import Slice, Transpose, stretch
+from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Minimum, Mul
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Slice, Transpose, stretch
 
 
 def as_index(s: Site, v: Value) -> Value:

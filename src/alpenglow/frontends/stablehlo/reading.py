@@ -9,12 +9,12 @@ from typing import Any
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.files import content_of
-from alpenglow.frontends.stablehlo.artifact import PLATFORM, Artifact, of_file, of_object
-from alpenglow.frontends.stablehlo.look import BYTECODE, is_artifact, is_exported
+from alpenglow.frontends.stablehlo.bytecode.artifact import PLATFORM, Artifact, of_file, of_object
+from alpenglow.frontends.stablehlo.bytecode.portable import read_bytecode
 from alpenglow.frontends.stablehlo.module import Function, Module, Tensor
-from alpenglow.frontends.stablehlo.portable import read_bytecode
 from alpenglow.frontends.stablehlo.table import element
-from alpenglow.frontends.stablehlo.text import read_text
+from alpenglow.frontends.stablehlo.text.look import BYTECODE, is_artifact, is_exported
+from alpenglow.frontends.stablehlo.text.text import read_text
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from alpenglow.frontends.tflite.schema import Activation
+from alpenglow.frontends.tflite.file.schema import Activation
 from alpenglow.frontends.tflite.table import Site
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import INTS
-from alpenglow.ops.activation import Tanh
-from alpenglow.ops.arithmetic import Clip, Maximum, Minimum
+from alpenglow.ops.elementwise.activation import Tanh
+from alpenglow.ops.elementwise.arithmetic import Clip, Maximum, Minimum
 
 BOUNDS = {Activation.RELU: (0, None), Activation.RELU_N1_TO_1: (-1, 1), Activation.RELU6: (0, 6)}
 """What activations limit elements to."""

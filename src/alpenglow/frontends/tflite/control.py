@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.control import Branch, Call, Control, While
 from alpenglow.frontends.steps import Step
-from alpenglow.frontends.tflite.model import Model
+from alpenglow.frontends.tflite.file.model import Model
 from alpenglow.frontends.tflite.steps import BODIES, Applied, Called
 
 

@@ -13,12 +13,22 @@ import numpy as np
 from alpenglow.frontends.tflite.quantised import whole
 from alpenglow.frontends.tflite.table import Site
 from alpenglow.ir.graph import Value
-from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Maximum, Minimum, Mul, Round, Sub
-from alpenglow.ops.comparison import Equal, Greater, Less
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.quantize import Requantize, bounds
-from alpenglow.ops.reduction import ReduceMax, ReduceMin
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.arithmetic import (
+    Abs,
+    Add,
+    Clip,
+    Div,
+    Maximum,
+    Minimum,
+    Mul,
+    Round,
+    Sub,
+)
+from alpenglow.ops.elementwise.comparison import Equal, Greater, Less
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.quantized.quantize import Requantize, bounds
+from alpenglow.ops.reduction.reduction import ReduceMax, ReduceMin
+from alpenglow.ops.tensor.movement import stretch
 
 LOW, HIGH = map(int, bounds("i8"))
 

@@ -18,7 +18,7 @@ from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import Body, Step
 from alpenglow.frontends.tflite import converters
 from alpenglow.frontends.tflite.control import control
-from alpenglow.frontends.tflite.model import Model, Tensor
+from alpenglow.frontends.tflite.file.model import Model, Tensor
 from alpenglow.frontends.tflite.steps import VARIABLES, Applied, Placed
 from alpenglow.frontends.tflite.table import Site
 from alpenglow.frontends.tflite.variables import Key, Variables

@@ -18,8 +18,8 @@ from alpenglow.frontends.inputs import input_arrays, input_types
 from alpenglow.frontends.refusals import refusing
 from alpenglow.frontends.stepped import SteppedModel, graph_of
 from alpenglow.frontends.steps import Step
+from alpenglow.frontends.tflite.file.model import Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.importer import Importer
-from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.refusals import missing
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.steps import Applied, Placed, placed, subgraphs

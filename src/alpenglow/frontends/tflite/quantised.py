@@ -12,17 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.tflite.model import Grid, Tensor
-from alpenglow.frontends.tflite.schema import Activation
+from alpenglow.frontends.tflite.file.model import Grid, Tensor
+from alpenglow.frontends.tflite.file.schema import Activation
 from alpenglow.frontends.tflite.table import Site
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.arithmetic import Add, Clip, Maximum, Minimum, Sub
-from alpenglow.ops.comparison import Less
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.quantize import Dequantize, Requantize, bounds
-from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Maximum, Minimum, Sub
+from alpenglow.ops.elementwise.comparison import Less
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.quantized.quantize import Dequantize, Requantize, bounds
+from alpenglow.ops.tensor.movement import stretch
 
 
 def is_reference(s: Site) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from alpenglow.frontends.refusals import Refusal, unknown
 from alpenglow.frontends.tflite import converters
-from alpenglow.frontends.tflite.model import Subgraph
+from alpenglow.frontends.tflite.file.model import Subgraph
 from alpenglow.frontends.tflite.steps import BODIES, VARIABLES, place_of
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from alpenglow.base.errors import ModelError
 from alpenglow.base.words import shown
 from alpenglow.frontends.steps import LONGEST, Body, Step, reached
-from alpenglow.frontends.tflite.model import Model, Operator, Subgraph, Tensor
+from alpenglow.frontends.tflite.file.model import Model, Operator, Subgraph, Tensor
 
 BODIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "IF": ("IfOptions", ("then_subgraph_index", "else_subgraph_index")),

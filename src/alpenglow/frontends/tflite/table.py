@@ -15,7 +15,7 @@ from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
 from alpenglow.frontends.operands import Importing, Operands
 from alpenglow.frontends.steps import Step
 from alpenglow.frontends.table import Table
-from alpenglow.frontends.tflite.model import Tensor
+from alpenglow.frontends.tflite.file.model import Tensor
 from alpenglow.frontends.tflite.steps import Applied
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op

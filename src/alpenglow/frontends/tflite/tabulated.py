@@ -18,9 +18,9 @@ from alpenglow.frontends.tflite.table import Site
 from alpenglow.frontends.tflite.wide import Wide, maximum, minimum, where
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.lookup import Lookup
-from alpenglow.ops.quantize import bounds
+from alpenglow.ops.quantized.quantize import bounds
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.lookup import Lookup
 
 Exact = Callable[[Wide, int, int], Wide]
 """A function of numbers with so many integer bits in a width."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.steps import Step
-from alpenglow.frontends.tflite.model import Tensor
+from alpenglow.frontends.tflite.file.model import Tensor
 from alpenglow.frontends.tflite.steps import Applied
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, Array, TensorType

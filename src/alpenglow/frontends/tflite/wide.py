@@ -14,11 +14,11 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
-from alpenglow.ops.arithmetic import Add, Div, Maximum, Minimum, Mul, Sub
-from alpenglow.ops.comparison import Equal, Less
-from alpenglow.ops.logic import BitAnd, ShiftLeft, ShiftRight
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.select import BitCast, Cast, Where
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Maximum, Minimum, Mul, Sub
+from alpenglow.ops.elementwise.comparison import Equal, Less
+from alpenglow.ops.elementwise.logic import BitAnd, ShiftLeft, ShiftRight
+from alpenglow.ops.elementwise.select import BitCast, Cast, Where
+from alpenglow.ops.tensor.movement import stretch
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class TorchFrontEnd(DecidingFrontEnd):
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Graph | StagedModel:
         if isinstance(model, bytes | str | Path):
-            program = import_module("alpenglow.frontends.torch.pt2").program_of(model)
+            program = import_module("alpenglow.frontends.torch.pt2.pt2").program_of(model)
         elif isinstance(model, sys.modules["torch"].nn.Module):
             raise ModelError(
                 f"{type(model).__name__} is a module of PyTorch, whose graph depends on its inputs",

@@ -27,7 +27,7 @@ from alpenglow.base.errors import (
 from alpenglow.base.memory import copied
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.apart import check_given
-from alpenglow.frontends.torch.convert_random import DRAWS
+from alpenglow.frontends.torch.convert.random import DRAWS
 from alpenglow.frontends.torch.demands import demands
 from alpenglow.frontends.torch.generator import generator_of
 from alpenglow.frontends.torch.program import (

@@ -1,4 +1,4 @@
-"""The state of torch's generator of random numbers on the CPU, as ours (`ops.mersenne`).
+"""The state of torch's generator of random numbers on the CPU, as ours (`ops.random.mersenne`).
 
 Bytes are those of ``torch.get_rng_state()``: the seed, how many words are left and which is next,
 624 words in 64 bits each, then a normal number that is left of a pair.
@@ -12,10 +12,10 @@ import sys
 import numpy as np
 
 from alpenglow.base.errors import IncompatibleError
-from alpenglow.frontends.torch.convert_random import DRAWS
+from alpenglow.frontends.torch.convert.random import DRAWS
 from alpenglow.frontends.torch.program import Body
 from alpenglow.ir.types import Array
-from alpenglow.ops.mersenne import WORDS
+from alpenglow.ops.random.mersenne import WORDS
 
 HEAD = struct.Struct("<QiiQ")
 TAIL = struct.Struct("<dddi")

@@ -69,8 +69,8 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.generate import Range, Size
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.tensor.generate import Range, Size
+from alpenglow.ops.tensor.movement import Reshape
 
 OUTPUT = Call("output", "output", {}, ())
 

@@ -143,7 +143,7 @@ class Program:
     else must be true of them.  `version` is that of the torch that made it.  One that is not
     `trusted` comes from a file: what breaks the rules of PyTorch in it is the file's mistake, not
     ours.  `generator` is the state from which random numbers are drawn, as those of
-    `ops.mersenne` take it.
+    `ops.random.mersenne` take it.
     """
 
     name: str

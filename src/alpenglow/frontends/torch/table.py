@@ -41,12 +41,12 @@ from alpenglow.ir.dims import (
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, DTYPES, INTS, PARTS, TensorType, holds
-from alpenglow.ops.arithmetic import Add, Div, Maximum, Minimum, Mod, Mul, Sub
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.generate import Range, Size
-from alpenglow.ops.logic import BitOr
-from alpenglow.ops.movement import Broadcast, Reshape, stretch
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Maximum, Minimum, Mod, Mul, Sub
+from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.elementwise.logic import BitOr
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.tensor.generate import Range, Size
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, stretch
 
 Made = Value | Sequence[Value | Dim | None]
 """A number is the extent that a result is."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from alpenglow.ir.dims import is_open
 from alpenglow.kernel.expr import Bitcast, Const, Convert, Expr, Reduce, Splat
-from alpenglow.loops.contraction import either, within
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, pull, push
 from alpenglow.loops.rows import unless_masked
+from alpenglow.loops.window.contraction import either, within
 from alpenglow.machines.vector.operators.blocked import ConvPlanar, DepthwisePlanar
 from alpenglow.machines.vector.operators.few_bits import NIBBLES, WORD, MatMulFewBits
 from alpenglow.machines.vector.operators.quantized import (
@@ -19,7 +19,7 @@ from alpenglow.machines.vector.operators.quantized import (
     QuantizeGroups,
     words_of,
 )
-from alpenglow.ops.groups import LEAST, STEPS
+from alpenglow.ops.quantized.groups import LEAST, STEPS
 
 HELD = 16
 """The most vectors of a group that stay in registers until its scale is known."""

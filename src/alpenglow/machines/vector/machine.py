@@ -14,7 +14,7 @@ from alpenglow.ir.graph import Node
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.stmt import Kernel
-from alpenglow.ops.reduction import Reduction
+from alpenglow.ops.reduction.reduction import Reduction
 from alpenglow.passes.table import Choices, Pass, Reason
 from alpenglow.program import Instr
 

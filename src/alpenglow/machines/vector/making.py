@@ -33,7 +33,7 @@ from alpenglow.machines.vector.passes.winograd import winograd
 from alpenglow.machines.vector.select import compiles, kernel_for
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.attention_parts import takes_attention
-from alpenglow.ops.reduction import ArgReduction
+from alpenglow.ops.reduction.reduction import ArgReduction
 from alpenglow.passes.table import Choices, Pass, ignoring_target, properties
 from alpenglow.program import Instr
 

@@ -16,7 +16,7 @@ from tests.frontends.stablehlo.programs import FOLDER
 import alpenglow as ag
 from alpenglow.frontends.stablehlo.loading import load
 from alpenglow.frontends.stablehlo.module import Function, Tensor, main_of
-from alpenglow.frontends.stablehlo.text import read_text
+from alpenglow.frontends.stablehlo.text.text import read_text
 from alpenglow.ir.types import DTYPES, Array
 
 PROGRAMS = FOLDER / "testdata" / "dynamic"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.frontends.tflite.model import Grid
+from alpenglow.frontends.tflite.file.model import Grid
 from alpenglow.ir.types import NAMES, Array
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from tests.frontends.tflite.litert.probe import Probe
 
-from alpenglow.frontends.tflite.model import Grid
+from alpenglow.frontends.tflite.file.model import Grid
 from alpenglow.ir.types import DTYPES, Array
 
 RANDOM = np.random.default_rng(7)

@@ -16,7 +16,7 @@ from tests.frontends.tflite.litert.quantised_probes import (
     scale,
 )
 
-from alpenglow.frontends.tflite.model import Grid
+from alpenglow.frontends.tflite.file.model import Grid
 from alpenglow.ir.types import DTYPES, Array
 
 SHAPES = (

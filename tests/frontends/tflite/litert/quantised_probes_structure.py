@@ -23,7 +23,7 @@ from tests.frontends.tflite.litert.quantised_probes import (
 )
 
 from alpenglow.frontends.tflite.converters import moves
-from alpenglow.frontends.tflite.model import Grid
+from alpenglow.frontends.tflite.file.model import Grid
 from alpenglow.ir.types import DTYPES, Array
 
 FLOAT = np.dtype(np.float32)

@@ -19,8 +19,8 @@ from tests.frontends.tflite.litert.written import run, run_steps, written
 import alpenglow as ag
 from alpenglow.base.errors import FeedError
 from alpenglow.evaluate import evaluate
+from alpenglow.frontends.tflite.file.model import Grid
 from alpenglow.frontends.tflite.loading import load
-from alpenglow.frontends.tflite.model import Grid
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array

@@ -9,8 +9,8 @@ import re
 import ai_edge_litert.schema_py_generated as generated
 import pytest
 
-from alpenglow.frontends.tflite import schema
-from alpenglow.frontends.tflite.schema import LAYOUTS
+from alpenglow.frontends.tflite.file import schema
+from alpenglow.frontends.tflite.file.schema import LAYOUTS
 
 
 def camel(name: str) -> str:

@@ -12,8 +12,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from tests.frontends.tflite.litert.probe import Probe, content_of
 
 from alpenglow.frontends.tflite.converters import find
-from alpenglow.frontends.tflite.model import Grid
-from alpenglow.frontends.tflite.schema import OPTION_2_NUMBERS, TYPES
+from alpenglow.frontends.tflite.file.model import Grid
+from alpenglow.frontends.tflite.file.schema import OPTION_2_NUMBERS, TYPES
 from alpenglow.ir.types import NAMES, Array
 
 NUMBERS = {name: number for number, name in TYPES.items()}

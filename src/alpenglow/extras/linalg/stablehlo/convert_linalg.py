@@ -5,12 +5,12 @@ from __future__ import annotations
 from alpenglow.base.errors import ModelError
 from alpenglow.extras.linalg.factorization import Cholesky
 from alpenglow.extras.linalg.solving import SolveTriangular
-from alpenglow.frontends.stablehlo.convert_compare import converted
+from alpenglow.frontends.stablehlo.convert.compare import converted
 from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, HALVES
-from alpenglow.ops.complex import Conjugate
-from alpenglow.ops.movement import Transpose, Trilu
+from alpenglow.ops.elementwise.complex import Conjugate
+from alpenglow.ops.tensor.movement import Transpose, Trilu
 
 
 @on("stablehlo.cholesky")

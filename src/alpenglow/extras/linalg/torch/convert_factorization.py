@@ -14,14 +14,14 @@ from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import COMPLEX, DTYPES
-from alpenglow.ops.algebra import adjoint, minus, plus, product
-from alpenglow.ops.arithmetic import Abs, Maximum, Mul, Reciprocal
-from alpenglow.ops.comparison import Greater
-from alpenglow.ops.complex import ComplexMatMul, ComplexMul
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.reduction import ReduceMax
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.algebra import adjoint, minus, plus, product
+from alpenglow.ops.elementwise.arithmetic import Abs, Maximum, Mul, Reciprocal
+from alpenglow.ops.elementwise.comparison import Greater
+from alpenglow.ops.elementwise.complex import ComplexMatMul, ComplexMul
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ReduceMax
+from alpenglow.ops.tensor.movement import stretch
 
 
 @on("aten.linalg_qr.default")

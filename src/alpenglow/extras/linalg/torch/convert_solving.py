@@ -10,21 +10,21 @@ from alpenglow.extras.linalg.indefinite import Ldl, SolveLdl
 from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular, Swaps
 from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import wide
-from alpenglow.frontends.torch.convert_index import common_shape, permuted
+from alpenglow.frontends.torch.convert.index import common_shape, permuted
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, DTYPES
-from alpenglow.ops.arithmetic import Abs, Mul, Neg, Sign
-from alpenglow.ops.comparison import Equal
-from alpenglow.ops.complex import Conjugate
-from alpenglow.ops.gather import GatherElements
-from alpenglow.ops.generate import Eye, Range
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Trilu, stretch
-from alpenglow.ops.reduction import ReduceProd, ReduceSum
-from alpenglow.ops.select import Where
-from alpenglow.ops.transcendental import Log
+from alpenglow.ops.elementwise.arithmetic import Abs, Mul, Neg, Sign
+from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ops.elementwise.complex import Conjugate
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Log
+from alpenglow.ops.reduction.reduction import ReduceProd, ReduceSum
+from alpenglow.ops.tensor.gather import GatherElements
+from alpenglow.ops.tensor.generate import Eye, Range
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Trilu, stretch
 
 
 @on("aten._linalg_det.default")

@@ -13,29 +13,29 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.linalg.inverse import Inverse
-from alpenglow.frontends.onnx.convert_contraction import gemm
-from alpenglow.frontends.onnx.convert_elementwise import LARGEST, MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_gather import gather_nd
-from alpenglow.frontends.onnx.convert_generate import number_range
-from alpenglow.frontends.onnx.convert_movement import normal_axes, padded, trilu
-from alpenglow.frontends.onnx.convert_vision import grid_sample
-from alpenglow.frontends.onnx.convert_window import conv, max_pool, padding, product
+from alpenglow.frontends.onnx.convert.contraction import gemm
+from alpenglow.frontends.onnx.convert.elementwise import LARGEST, MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.gather import gather_nd
+from alpenglow.frontends.onnx.convert.generate import number_range
+from alpenglow.frontends.onnx.convert.movement import normal_axes, padded, trilu
+from alpenglow.frontends.onnx.convert.vision import grid_sample
+from alpenglow.frontends.onnx.convert.window import conv, max_pool, padding, product
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times
 from alpenglow.frontends.presume import fixed
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import HALVES
-from alpenglow.ops.activation import HardSigmoid, LeakyRelu, Relu, Sigmoid, Tanh
-from alpenglow.ops.arithmetic import Add, Clip, Maximum, Mul
-from alpenglow.ops.comparison import GreaterOrEqual, LessOrEqual
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_transpose import ConvTranspose
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose, stretch
-from alpenglow.ops.reduction import ReduceSum
-from alpenglow.ops.sampling import GridSample
-from alpenglow.ops.select import Where
-from alpenglow.ops.transcendental import Sqrt
+from alpenglow.ops.elementwise.activation import HardSigmoid, LeakyRelu, Relu, Sigmoid, Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Maximum, Mul
+from alpenglow.ops.elementwise.comparison import GreaterOrEqual, LessOrEqual
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Sqrt
+from alpenglow.ops.image.sampling import GridSample
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.reduction import ReduceSum
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 
 on("Trilu", domain=MICROSOFT)(trilu)
 on("GatherND", domain=MICROSOFT)(gather_nd)

@@ -10,26 +10,26 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import part, pieces
-from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_or_usual
-from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_window import product
+from alpenglow.frontends.onnx.convert.attention import joined_heads, scale_or_usual
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.window import product
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.frontends.presume import presume, presumed
 from alpenglow.ir.dims import Dim, assumed, is_open, known
 from alpenglow.ir.graph import Value
-from alpenglow.ops.arithmetic import Add, Sign, Sub
-from alpenglow.ops.attention import Attention, by_group, capped, mixed, scores
-from alpenglow.ops.cache import UpdateCache
-from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.generate import Range, Size
-from alpenglow.ops.layer_norm import RMSNorm
-from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Concat, Reshape, Transpose, stretch
-from alpenglow.ops.quantize import Dequantize
-from alpenglow.ops.rotary import RotaryEmbedding
-from alpenglow.ops.select import Where
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add, Sign, Sub
+from alpenglow.ops.elementwise.comparison import GreaterOrEqual, Less, LessOrEqual
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.attention import Attention, by_group, capped, mixed, scores
+from alpenglow.ops.product.rotary import RotaryEmbedding
+from alpenglow.ops.quantized.quantize import Dequantize
+from alpenglow.ops.reduction.layer_norm import RMSNorm
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.sequence.cache import UpdateCache
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.generate import Range, Size
+from alpenglow.ops.tensor.movement import Concat, Reshape, Transpose, stretch
 
 FILTER = -10000.0
 """What is added to the score of a masked key where a model says nothing."""

@@ -9,22 +9,22 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_reduction import axis_of
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.reduction import axis_of
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
-from alpenglow.ops.activation import Gelu, Swish
-from alpenglow.ops.arithmetic import Add, Div, Mul
-from alpenglow.ops.comparison import Equal
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.generate import Range
-from alpenglow.ops.layer_norm import LayerMoments, LayerNorm, RMSNorm
-from alpenglow.ops.movement import Reshape, Slice, Transpose, stretch
-from alpenglow.ops.normalize import GroupNorm
-from alpenglow.ops.reduction import ReduceMean, ReduceSum
-from alpenglow.ops.softmax import Softmax
-from alpenglow.ops.transcendental import Sqrt
+from alpenglow.ops.elementwise.activation import Gelu, Swish
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Mul
+from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ops.elementwise.transcendental import Sqrt
+from alpenglow.ops.reduction.layer_norm import LayerMoments, LayerNorm, RMSNorm
+from alpenglow.ops.reduction.normalize import GroupNorm
+from alpenglow.ops.reduction.reduction import ReduceMean, ReduceSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.generate import Range
+from alpenglow.ops.tensor.movement import Reshape, Slice, Transpose, stretch
 
 EPSILON = 1e-12
 """What is added to variances where a model says nothing."""

@@ -9,8 +9,8 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.microsoft.onnx.convert_microsoft import channels_last
 from alpenglow.frontends.movement import corner
-from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_quantize import (
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.quantize import (
     placed,
     product,
     q_linear_conv,
@@ -18,23 +18,23 @@ from alpenglow.frontends.onnx.convert_quantize import (
     real,
     requantized,
 )
-from alpenglow.frontends.onnx.convert_reduction import axes_of, axis_of
-from alpenglow.frontends.onnx.convert_window import average_pool
-from alpenglow.frontends.onnx.convert_window import product as multiplied
+from alpenglow.frontends.onnx.convert.reduction import axes_of, axis_of
+from alpenglow.frontends.onnx.convert.window import average_pool
+from alpenglow.frontends.onnx.convert.window import product as multiplied
 from alpenglow.frontends.onnx.table import Made, Site, on, times
 from alpenglow.ir.dims import Dim, ceil_div
 from alpenglow.ir.dims import product as count_of
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.arithmetic import Add, Mul, Sub
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.groups import RoundGroups
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch
-from alpenglow.ops.packing import UnpackBits
-from alpenglow.ops.quantize import Dequantize, DynamicQuantize
-from alpenglow.ops.reduction import ReduceMean, ReduceSum
-from alpenglow.ops.select import Where
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Sub
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.quantized.groups import RoundGroups
+from alpenglow.ops.quantized.quantize import Dequantize, DynamicQuantize
+from alpenglow.ops.reduction.reduction import ReduceMean, ReduceSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Transpose, stretch
+from alpenglow.ops.tensor.packing import UnpackBits
 
 BYTES = 4
 """The `accuracy_level` that lets a product quantise activations, by groups as weights have them."""

@@ -10,18 +10,18 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.microsoft.onnx.convert_microsoft_normalize import EPSILON, embedded
 from alpenglow.extras.microsoft.onnx.convert_microsoft_quantize import repeated
 from alpenglow.frontends.movement import corner
-from alpenglow.frontends.onnx.convert_counted import unique_values
-from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_movement import normal_axes
-from alpenglow.frontends.onnx.convert_window import product as multiplied
+from alpenglow.frontends.onnx.convert.counted import unique_values
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.movement import normal_axes
+from alpenglow.frontends.onnx.convert.window import product as multiplied
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times
 from alpenglow.frontends.presume import fixed
 from alpenglow.ir.graph import Value
-from alpenglow.ops.activation import Sigmoid
-from alpenglow.ops.arithmetic import Add, Mul, Sub
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.logic import BitAnd, ShiftRight
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch
+from alpenglow.ops.elementwise.activation import Sigmoid
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Sub
+from alpenglow.ops.elementwise.logic import BitAnd, ShiftRight
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Transpose, stretch
 
 FP4 = (0.0, 0.005208333333, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 """The sizes of 4-bit floats, by their lower three bits; the fourth is the sign."""

@@ -11,9 +11,9 @@ from copy import copy
 import numpy as np
 
 from alpenglow.extras.microsoft.onnx.convert_microsoft_quantize import scaled
-from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_quantize import product
-from alpenglow.frontends.onnx.convert_recurrent import (
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.quantize import product
+from alpenglow.frontends.onnx.convert.recurrent import (
     Direction,
     lstm_attributes,
     lstm_layer,
@@ -21,14 +21,14 @@ from alpenglow.frontends.onnx.convert_recurrent import (
 )
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.graph import Value
-from alpenglow.ops.arithmetic import Mul, Sub
-from alpenglow.ops.comparison import Less
-from alpenglow.ops.generate import Range
-from alpenglow.ops.movement import Reshape, Transpose, stretch
-from alpenglow.ops.quantize import DynamicQuantize
-from alpenglow.ops.recurrent_integer import LstmInteger, packed_rows
-from alpenglow.ops.reduction import ReduceMax, SumBytes
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.arithmetic import Mul, Sub
+from alpenglow.ops.elementwise.comparison import Less
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.quantized.quantize import DynamicQuantize
+from alpenglow.ops.reduction.reduction import ReduceMax, SumBytes
+from alpenglow.ops.sequence.recurrent_integer import LstmInteger, packed_rows
+from alpenglow.ops.tensor.generate import Range
+from alpenglow.ops.tensor.movement import Reshape, Transpose, stretch
 
 
 @on("DynamicQuantizeLSTM", domain=MICROSOFT)

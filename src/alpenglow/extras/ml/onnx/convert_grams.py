@@ -10,10 +10,10 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.ml.grams import CountGrams
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.comparison import Greater
-from alpenglow.ops.movement import Broadcast, Reshape, stretch
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.elementwise.comparison import Greater
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, stretch
 
 Grams = dict[tuple[int, ...], int]
 """The column of each n-gram."""

@@ -13,20 +13,20 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.ml.onnx.convert_scores import posted
-from alpenglow.frontends.onnx.convert_elementwise import cast
+from alpenglow.frontends.onnx.convert.elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, elements, on, scalar
 from alpenglow.frontends.presume import fixed, presume
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NAMES, Array
-from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Sub
-from alpenglow.ops.comparison import Equal, Greater, IsNaN
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather, OneHot
-from alpenglow.ops.lookup import Find
-from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, stretch
-from alpenglow.ops.reduction import ArgMax, ReduceL2, ReduceMax, ReduceSum
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Div, Mul, Sub
+from alpenglow.ops.elementwise.comparison import Equal, Greater, IsNaN
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ArgMax, ReduceL2, ReduceMax, ReduceSum
+from alpenglow.ops.tensor.gather import Gather, OneHot
+from alpenglow.ops.tensor.lookup import Find
+from alpenglow.ops.tensor.movement import Concat, Pad, Reshape, Slice, stretch
 
 ML = "ai.onnx.ml"
 

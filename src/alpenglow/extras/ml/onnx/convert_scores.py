@@ -5,14 +5,14 @@ from __future__ import annotations
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Site, scalar
 from alpenglow.ir.graph import Value
-from alpenglow.ops.activation import Sigmoid
-from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Neg, Sub
-from alpenglow.ops.comparison import Greater, Less
-from alpenglow.ops.movement import stretch
-from alpenglow.ops.reduction import ReduceMax, ReduceSum
-from alpenglow.ops.select import Where
-from alpenglow.ops.softmax import Softmax
-from alpenglow.ops.transcendental import Exp, Log, Sqrt
+from alpenglow.ops.elementwise.activation import Sigmoid
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Div, Mul, Neg, Sub
+from alpenglow.ops.elementwise.comparison import Greater, Less
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Exp, Log, Sqrt
+from alpenglow.ops.reduction.reduction import ReduceMax, ReduceSum
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import stretch
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """By their numbers in TreeEnsemble."""

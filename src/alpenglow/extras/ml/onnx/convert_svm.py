@@ -8,19 +8,19 @@ from alpenglow.base.errors import ModelError
 from alpenglow.extras.ml.onnx.convert_ml import ML, array, class_labels, labelled, matrix
 from alpenglow.extras.ml.onnx.convert_scores import posted
 from alpenglow.extras.ml.probability import Couple
-from alpenglow.frontends.onnx.convert_elementwise import cast
+from alpenglow.frontends.onnx.convert.elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
-from alpenglow.ops.activation import Sigmoid, Tanh
-from alpenglow.ops.arithmetic import Add, Clip, Maximum, Mul, Neg, Pow, Sub
-from alpenglow.ops.comparison import Greater
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Concat, stretch
-from alpenglow.ops.reduction import ArgMax, ReduceSum
-from alpenglow.ops.select import Where
-from alpenglow.ops.transcendental import Exp
+from alpenglow.ops.elementwise.activation import Sigmoid, Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Maximum, Mul, Neg, Pow, Sub
+from alpenglow.ops.elementwise.comparison import Greater
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Exp
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import ArgMax, ReduceSum
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Concat, stretch
 
 
 @on("SVMRegressor", domain=ML)

@@ -11,16 +11,16 @@ from alpenglow.extras.ml.onnx.convert_ml import ML, array, class_labels, labelle
 from alpenglow.extras.ml.onnx.convert_scores import TRANSFORMS, posted, probit
 from alpenglow.extras.ml.onnx.forest import MEMBER, Nodes, depth, plain
 from alpenglow.extras.ml.tree import TreeEnsemble, records
-from alpenglow.frontends.onnx.convert_elementwise import cast
+from alpenglow.frontends.onnx.convert.elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
-from alpenglow.ops.activation import Sigmoid
-from alpenglow.ops.arithmetic import Add, Div, Neg, Sub
-from alpenglow.ops.comparison import Greater
-from alpenglow.ops.movement import Concat, Reshape, Slice, stretch
-from alpenglow.ops.reduction import ArgMax
+from alpenglow.ops.elementwise.activation import Sigmoid
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Neg, Sub
+from alpenglow.ops.elementwise.comparison import Greater
+from alpenglow.ops.reduction.reduction import ArgMax
+from alpenglow.ops.tensor.movement import Concat, Reshape, Slice, stretch
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from alpenglow.extras.sequences import sequences
 from alpenglow.frontends.onnx.hosted import HostSite, hosted
 from alpenglow.ir.op import Host
-from alpenglow.ops.image import MODES, DecodeImage
-from alpenglow.ops.sequence import SequenceAt, SequenceInsert
+from alpenglow.ops.host.image import MODES, DecodeImage
+from alpenglow.ops.host.sequence import SequenceAt, SequenceInsert
 
 
 @hosted("SequenceEmpty", since=11)

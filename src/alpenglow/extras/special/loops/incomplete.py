@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.extras.special.incomplete import IncompleteGamma, Zeta
+from alpenglow.loops.elementwise.iterated import iterated
 from alpenglow.loops.form import push
-from alpenglow.loops.iterated import iterated
 
 push(IncompleteGamma, Zeta)(iterated)

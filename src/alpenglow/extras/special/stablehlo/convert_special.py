@@ -11,7 +11,7 @@ from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.stablehlo.table import Made, Site, both, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ops.movement import unstretched
+from alpenglow.ops.tensor.movement import unstretched
 
 FUNCTIONS: Mapping[str, type[Op]] = {"digamma": Digamma, "lgamma": Lgamma}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from alpenglow.extras.special import airy, bessel, bessel_modified, gamma, incomplete
-from alpenglow.frontends.torch.convert_elementwise import one
+from alpenglow.frontends.torch.convert.elementwise import one
 from alpenglow.frontends.torch.table import Made, Operand, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ops import iterated
+from alpenglow.ops.elementwise import iterated
 
 
 def special(op: Op, *targets: str) -> None:

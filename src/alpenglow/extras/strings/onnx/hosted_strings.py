@@ -7,7 +7,7 @@ import onnx
 from alpenglow.base.errors import ModelError
 from alpenglow.extras.strings import strings
 from alpenglow.extras.strings.regex import translate
-from alpenglow.frontends.onnx.attributes import element_type
+from alpenglow.frontends.onnx.file.attributes import element_type
 from alpenglow.frontends.onnx.hosted import HostSite, hosted
 from alpenglow.ir.op import Host
 from alpenglow.ir.types import DTYPES

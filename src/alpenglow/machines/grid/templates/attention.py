@@ -18,14 +18,14 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Compare, Const, Expr, Load, Shuffle, Splat
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.instruction import Frame
-from alpenglow.loops.normalize import factor_of, share_of
+from alpenglow.loops.reduction.normalize import factor_of, share_of
 from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.grid.templates.groups import below, groups
 from alpenglow.machines.grid.templates.matmul import matrix
 from alpenglow.machines.grid.templates.team import Split, Team
 from alpenglow.machines.grid.templates.tile import Elements, Shape, Side, Tile
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
 from alpenglow.program.instr import Anchor, Instr
 
 QUERIES, KEYS, DEPTH, HIGH, ACROSS = 32, 64, 16, 2, 16

@@ -14,16 +14,16 @@ import math
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Expr
-from alpenglow.loops.contraction import either, within
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
+from alpenglow.loops.window.contraction import either, within
 from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.grid.templates.groups import below, groups, is_plain, merge_axes, operands
 from alpenglow.machines.grid.templates.matmul import SHORT, TAKEN, summed
 from alpenglow.machines.grid.templates.tile import Elements, Shape, Side, Tile, shape_for
 from alpenglow.machines.grid.templates.words import WORD, in_words, sum_of_words
-from alpenglow.ops.contraction import Conv
+from alpenglow.ops.product.contraction import Conv
 from alpenglow.program.instr import Anchor, Instr
 
 MOSTLY = 4

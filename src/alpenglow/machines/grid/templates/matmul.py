@@ -14,7 +14,7 @@ from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.grid.templates.groups import computed, groups, is_plain, merge_axes
 from alpenglow.machines.grid.templates.tile import Elements, Side, Tile, shape_for
 from alpenglow.machines.grid.templates.words import in_words, sum_of_words
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr
 
 TAKEN = frozenset({"f16", "bf16", "f32", "f64", "i8", "u8"})

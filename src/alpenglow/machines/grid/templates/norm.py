@@ -19,7 +19,7 @@ from alpenglow.machines.grid.templates.groups import (
 )
 from alpenglow.machines.grid.templates.reduction import is_along
 from alpenglow.machines.grid.templates.team import Elements, lines
-from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
+from alpenglow.ops.reduction.layer_norm import LayerNorm, RMSNorm
 from alpenglow.program.instr import Anchor, Instr
 
 

@@ -10,13 +10,13 @@ from alpenglow.kernel.expr import Binary, Compare, Expr
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
-from alpenglow.loops.reduction import finished, folded
+from alpenglow.loops.reduction.reduction import finished, folded
+from alpenglow.loops.reduction.search import better
 from alpenglow.loops.rows import placed, zeros
-from alpenglow.loops.search import better
 from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.grid.templates.groups import below, computed, is_plain, pieces
 from alpenglow.machines.grid.templates.team import Elements, Team, lines
-from alpenglow.ops.reduction import (
+from alpenglow.ops.reduction.reduction import (
     ArgMax,
     ArgMin,
     ArgReduction,

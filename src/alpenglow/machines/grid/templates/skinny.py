@@ -16,7 +16,7 @@ from alpenglow.machines.grid.templates.groups import groups, is_plain, multiply_
 from alpenglow.machines.grid.templates.matmul import FEW, TAKEN, is_along, matrix, summed
 from alpenglow.machines.grid.templates.team import Team, split_for
 from alpenglow.machines.grid.templates.tile import Elements, Side
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr
 
 LEAST = 32

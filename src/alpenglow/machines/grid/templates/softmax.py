@@ -8,13 +8,13 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Expr
 from alpenglow.loops.coord import coord
 from alpenglow.loops.instruction import Frame
-from alpenglow.loops.normalize import factor_of, share_of, subtracted
+from alpenglow.loops.reduction.normalize import factor_of, share_of, subtracted
 from alpenglow.loops.rows import placed
 from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.grid.templates.groups import computed, is_plain
 from alpenglow.machines.grid.templates.reduction import is_along
 from alpenglow.machines.grid.templates.team import Elements, lines
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.reduction.softmax import Softmax
 from alpenglow.program.instr import Anchor, Instr
 
 

@@ -14,7 +14,7 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Intrinsic
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.grid.templates.tile import Elements, Side
-from alpenglow.ops.packing import DOTS
+from alpenglow.ops.tensor.packing import DOTS
 
 Sum = Callable[[Expr, Expr, Expr], Expr]
 """Returns the last operand plus products of the first two, of the left and of the right."""

@@ -1,7 +1,7 @@
 """Contractions on blocked tensors and packed weights: what the register-tiled kernels compute.
 
 The layout pass rewrites Conv and MatMul into these.  Weights are packed by operators on constants
-(`ops/packing.py`), which constant folding evaluates at compile time.
+(`ops/tensor/packing.py`), which constant folding evaluates at compile time.
 
 Of narrow types, x is u8 and weights i8, summed in i32; or both are bf16, summed in f32.
 """
@@ -19,10 +19,10 @@ from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.op import Examples, Op, Primitive, check_each, check_positive, check_rank
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.contraction import Conv, MatMul, work_of_product
-from alpenglow.ops.movement import Pack, Unpack
-from alpenglow.ops.packing import DOTS, PackConv, PackMatrix
-from alpenglow.ops.window import conv_extent, edged
+from alpenglow.ops.product.contraction import Conv, MatMul, work_of_product
+from alpenglow.ops.tensor.movement import Pack, Unpack
+from alpenglow.ops.tensor.packing import DOTS, PackConv, PackMatrix
+from alpenglow.ops.window.window import conv_extent, edged
 
 SUMS = {"u8": ("i8", "i32"), "bf16": ("bf16", "f32")}
 """The weights that go with such an x, and what the sums are."""

@@ -16,8 +16,8 @@ from alpenglow.base.memory import aligned_bytes, forget
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.contraction import MatMul, work_of_product
-from alpenglow.ops.packing import PackMatrix
+from alpenglow.ops.product.contraction import MatMul, work_of_product
+from alpenglow.ops.tensor.packing import PackMatrix
 
 NIBBLES = 8
 """How many weights of four bits a word holds."""

@@ -11,9 +11,9 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.op import Examples, Primitive, check_each, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.conv_filter import ConvFilter
-from alpenglow.ops.movement import Pack
-from alpenglow.ops.packing import PackConv
+from alpenglow.ops.tensor.movement import Pack
+from alpenglow.ops.tensor.packing import PackConv
+from alpenglow.ops.window.conv_filter import ConvFilter
 
 
 class ConvFilterBlocked(Primitive):

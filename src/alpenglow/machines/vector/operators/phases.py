@@ -16,10 +16,10 @@ from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive, check_each, check_positive
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.vector.operators.blocked import DepthwiseBlocked, summed
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Pack, Unpack
-from alpenglow.ops.packing import DOTS
-from alpenglow.ops.window import conv_extent
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Pack, Unpack
+from alpenglow.ops.tensor.packing import DOTS
+from alpenglow.ops.window.window import conv_extent
 
 
 class ConvPhases(Primitive):

@@ -15,7 +15,7 @@ from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.vector.operators.few_bits import NIBBLES, WORD, unpacked
-from alpenglow.ops.groups import LEAST, STEPS
+from alpenglow.ops.quantized.groups import LEAST, STEPS
 
 BESIDE = 2
 """Words of a group behind its numbers: the scale and the sum."""

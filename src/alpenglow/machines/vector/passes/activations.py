@@ -13,8 +13,8 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
 from alpenglow.machines.vector.passes.few_bits import Weights
 from alpenglow.machines.vector.passes.groups import fits
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.groups import RoundGroups
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.quantized.groups import RoundGroups
 from alpenglow.passes.keep import names_of
 
 LONGEST = 256

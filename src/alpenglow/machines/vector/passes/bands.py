@@ -23,8 +23,8 @@ from alpenglow.machines.vector.operators.winograd import (
     WinogradOutput,
     WinogradProduct,
 )
-from alpenglow.ops.movement import Broadcast, Concat, Slice
-from alpenglow.ops.pooling import MaxPool
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Slice
+from alpenglow.ops.window.pooling import MaxPool
 
 PART = 4
 """A band may have one part of the cache in so many for its patches and products."""

@@ -16,7 +16,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
 from alpenglow.machines.vector.operators.winograd import WinogradInput, WinogradOutput
-from alpenglow.ops.movement import (
+from alpenglow.ops.tensor.movement import (
     Broadcast,
     Concat,
     Pack,

@@ -26,11 +26,11 @@ from alpenglow.machines.vector.passes.few_bits import (
     pays,
 )
 from alpenglow.machines.vector.passes.groups import fits, multiplied_in_bytes
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.groups import RoundGroups
-from alpenglow.ops.movement import Reshape, Slice, Transpose, unstretched
-from alpenglow.ops.packing import UnpackBits
-from alpenglow.ops.quantize import Dequantize
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.quantized.groups import RoundGroups
+from alpenglow.ops.quantized.quantize import Dequantize
+from alpenglow.ops.tensor.movement import Reshape, Slice, Transpose, unstretched
+from alpenglow.ops.tensor.packing import UnpackBits
 
 
 def has_blocks(g: Graph) -> bool:

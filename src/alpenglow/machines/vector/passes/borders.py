@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.movement import Concat, Pad, Slice
+from alpenglow.ops.tensor.movement import Concat, Pad, Slice
 
 MOST = 8
 """The most copies at one end of an axis: each is an instruction."""

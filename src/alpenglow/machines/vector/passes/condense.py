@@ -23,9 +23,9 @@ from alpenglow.machines.vector.passes.winograd import (
     winograd_cost,
     winograd_fits,
 )
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.conv_transpose import side_by_side
-from alpenglow.ops.gather import Gather
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.window.conv_transpose import side_by_side
 
 REPEATED = 20
 """What making an element of the upsampled image costs, in multiply-adds."""

@@ -27,11 +27,11 @@ from alpenglow.machines.vector.operators.few_bits import (
     nibbles_of_columns,
     words_of_columns,
 )
-from alpenglow.ops.contraction import BYTES, MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch, unstretched
-from alpenglow.ops.packing import PackMatrix
-from alpenglow.ops.quantize import REALS, Dequantize
+from alpenglow.ops.product.contraction import BYTES, MatMul
+from alpenglow.ops.quantized.quantize import REALS, Dequantize
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Transpose, stretch, unstretched
+from alpenglow.ops.tensor.packing import PackMatrix
 from alpenglow.passes.absorb import SCALED, Scale, scalable
 from alpenglow.passes.constants import uniform
 from alpenglow.passes.fold import contents

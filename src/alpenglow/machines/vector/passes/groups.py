@@ -16,8 +16,8 @@ from alpenglow.ir.target import Target
 from alpenglow.machines.vector.operators.few_bits import NIBBLES
 from alpenglow.machines.vector.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.machines.vector.passes.few_bits import HALF, Weights, panels_of, weights
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.groups import STEPS, RoundGroups
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.quantized.groups import STEPS, RoundGroups
 
 COLUMNS = 2
 """Vectors that a panel is wide: prompts and single rows are as fast with it as with others."""

@@ -6,9 +6,9 @@ from alpenglow.ir.dims import estimate, product
 from alpenglow.ir.graph import Node
 from alpenglow.ir.target import Target
 from alpenglow.machines.vector.passes.winograd import DIRECT, best_block, winograd_fits
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import unstretched
-from alpenglow.ops.packing import DOTS
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import unstretched
+from alpenglow.ops.tensor.packing import DOTS
 
 FEW = 8
 """Rows up to which weights are what is waited for: of halves there are half as many bytes."""

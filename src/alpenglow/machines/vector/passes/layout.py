@@ -37,10 +37,10 @@ from alpenglow.machines.vector.operators.filters import (
     UnpackConv,
 )
 from alpenglow.machines.vector.passes.long_sums import in_parts, is_of_shares, makes_scores
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.conv_filter import ConvFilter
-from alpenglow.ops.movement import (
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.reduction.reduction import as_type
+from alpenglow.ops.tensor.movement import (
     Broadcast,
     Pack,
     Pad,
@@ -50,8 +50,8 @@ from alpenglow.ops.movement import (
     Unpack,
     stretch,
 )
-from alpenglow.ops.packing import DOTS, PackConv, PackMatrix
-from alpenglow.ops.reduction import as_type
+from alpenglow.ops.tensor.packing import DOTS, PackConv, PackMatrix
+from alpenglow.ops.window.conv_filter import ConvFilter
 from alpenglow.passes.choices import Problem
 
 WORTH_LEAVING_OUT = 1 / 16

@@ -13,11 +13,11 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS, HALVES
 from alpenglow.machines.vector.operators.blocked import FEW, LONGEST, MULTIPLIED
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Slice
-from alpenglow.ops.reduction import as_type
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import as_type
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.movement import Slice
 
 EVEN = 64
 """Parts begin at multiples of so many elements."""

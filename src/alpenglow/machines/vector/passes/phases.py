@@ -21,10 +21,10 @@ from alpenglow.ir.target import Target
 from alpenglow.machines.vector.operators.blocked import PACKED, SUMS
 from alpenglow.machines.vector.operators.phases import ConvPhases, DepthwisePhases
 from alpenglow.machines.vector.passes.layout import padded, panel_width
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Pack, Pad, Reshape, Slice, Transpose, Unpack
-from alpenglow.ops.packing import DOTS, PackConv
-from alpenglow.ops.reduction import as_type
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.reduction.reduction import as_type
+from alpenglow.ops.tensor.movement import Pack, Pad, Reshape, Slice, Transpose, Unpack
+from alpenglow.ops.tensor.packing import DOTS, PackConv
 from alpenglow.passes.choices import Problem
 
 MOVED = 40

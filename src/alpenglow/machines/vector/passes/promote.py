@@ -11,9 +11,9 @@ import numpy as np
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import stretch, unstretched
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.tensor.movement import stretch, unstretched
 
 rules = Rules()
 

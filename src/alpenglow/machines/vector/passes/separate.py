@@ -15,8 +15,8 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rules
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import HALVES, TensorType
-from alpenglow.ops.pooling import AveragePool, MaxPool
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 
 LARGE = 9
 """Elements of a window from which on it may be separated."""

@@ -11,11 +11,11 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import Array
-from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import BYTES, Conv, MatMul
-from alpenglow.ops.logic import BitXor
-from alpenglow.ops.movement import Broadcast, Pad, stretch, unstretched
-from alpenglow.ops.select import Cast
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.elementwise.logic import BitXor
+from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.product.contraction import BYTES, Conv, MatMul
+from alpenglow.ops.tensor.movement import Broadcast, Pad, stretch, unstretched
 
 HALF = 128
 """How far apart the same bits are as u8 and as i8."""

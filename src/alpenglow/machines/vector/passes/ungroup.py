@@ -12,7 +12,7 @@ from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.target import Target
 from alpenglow.machines.vector.operators.blocked import PACKED, Ungroup
 from alpenglow.machines.vector.passes.layout import grouped_planar_pays
-from alpenglow.ops.contraction import Conv
+from alpenglow.ops.product.contraction import Conv
 
 MOST_GROUPS = 8
 """With more groups too much of what is computed is zero."""

@@ -14,11 +14,11 @@ from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rules
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.lookup import Lookup
-from alpenglow.ops.movement import Broadcast, Concat, Pack, Pad, Reshape, Unpack
-from alpenglow.ops.pooling import AveragePool, MaxPool
-from alpenglow.ops.reduction import Reduction
+from alpenglow.ops.reduction.reduction import Reduction
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.lookup import Lookup
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pack, Pad, Reshape, Unpack
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 
 rules = Rules()
 

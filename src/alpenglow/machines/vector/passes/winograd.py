@@ -30,10 +30,10 @@ from alpenglow.machines.vector.passes.layout import (
     unpacked,
     unpacked_filters,
 )
-from alpenglow.ops.contraction import Conv
-from alpenglow.ops.conv_filter import ConvFilter
-from alpenglow.ops.movement import Pack
-from alpenglow.ops.packing import PackConv
+from alpenglow.ops.product.contraction import Conv
+from alpenglow.ops.tensor.movement import Pack
+from alpenglow.ops.tensor.packing import PackConv
+from alpenglow.ops.window.conv_filter import ConvFilter
 from alpenglow.passes.choices import Problem
 
 READS = 5

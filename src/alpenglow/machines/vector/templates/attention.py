@@ -27,7 +27,7 @@ from alpenglow.machines.vector.templates.attention_parts import AttentionParts
 from alpenglow.machines.vector.templates.attention_row import attention_row
 from alpenglow.machines.vector.templates.attention_seen import SeenKeys
 from alpenglow.machines.vector.templates.products import products
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr
 
 

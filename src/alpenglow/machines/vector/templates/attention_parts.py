@@ -27,11 +27,11 @@ from alpenglow.kernel.transcendental_f32 import share
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import in_lanes
 from alpenglow.loops.instruction import Frame
-from alpenglow.ops.contraction import BYTES, MatMul
-from alpenglow.ops.generate import Iota
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.reduction import SumBytes
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.product.contraction import BYTES, MatMul
+from alpenglow.ops.reduction.reduction import SumBytes
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.generate import Iota
+from alpenglow.ops.tensor.movement import Broadcast
 
 LONGEST = 512
 """Elements of a query and of a value together, at most: both lie on the stack."""

@@ -10,10 +10,10 @@ from alpenglow.ir.graph import Node, Value
 from alpenglow.kernel.expr import Binary, Compare, Expr, Reduce, lift
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.machines.vector.templates.attention_parts import AttentionParts, is_key
-from alpenglow.ops.comparison import Greater, GreaterOrEqual, Less, LessOrEqual
-from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.select import Where
+from alpenglow.ops.elementwise.comparison import Greater, GreaterOrEqual, Less, LessOrEqual
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.tensor.movement import Broadcast
 
 
 class SeenKeys:

@@ -15,9 +15,9 @@ from itertools import product
 from alpenglow.ir.dims import ceil_div, estimate
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Binary, Const, Convert, Expr, Load, Register, Shuffle, Splat
-from alpenglow.loops.contraction import within
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.instruction import Frame
+from alpenglow.loops.window.contraction import within
 from alpenglow.machines.vector.operators.blocked import STRIDES, DepthwisePlanar
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.products import multiply_add

@@ -32,7 +32,7 @@ from alpenglow.machines.vector.templates.tile import (
 )
 from alpenglow.machines.vector.templates.transpose import transposed
 from alpenglow.machines.vector.templates.vectors import shape_of
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr, Region
 
 GROUP = 4

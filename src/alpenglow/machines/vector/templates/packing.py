@@ -21,7 +21,7 @@ from alpenglow.loops.instruction import Frame
 from alpenglow.machines.vector.operators.filters import UnpackConv
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.transpose import transposed
-from alpenglow.ops.packing import PackConv
+from alpenglow.ops.tensor.packing import PackConv
 from alpenglow.program.instr import Anchor, Instr, Region, row_major
 
 AHEAD = 2

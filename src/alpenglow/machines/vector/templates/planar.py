@@ -18,7 +18,7 @@ from alpenglow.machines.vector.operators.blocked import ConvPlanar
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.products import products
 from alpenglow.machines.vector.templates.tile import Tiles, dispatch
-from alpenglow.ops.contraction import Conv
+from alpenglow.ops.product.contraction import Conv
 from alpenglow.program.instr import Anchor, Instr
 
 MOST_VECTORS = 8

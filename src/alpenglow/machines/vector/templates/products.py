@@ -40,7 +40,7 @@ from alpenglow.loops.dots import (
     signed_bytes,
     single_bytes,
 )
-from alpenglow.ops.packing import DOTS
+from alpenglow.ops.tensor.packing import DOTS
 
 Parts = Callable[[Expr], list[Expr]]
 Sum = Callable[[Expr, Expr, Expr], Expr]

@@ -13,12 +13,12 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES
 from alpenglow.kernel.expr import Binary, Const, Expr, Load, Splat
 from alpenglow.loops.coord import Coord, coord
-from alpenglow.loops.gather import clamped
 from alpenglow.loops.instruction import Frame
 from alpenglow.loops.rows import zeros
+from alpenglow.loops.tensor.gather import clamped
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.transpose import transposed
-from alpenglow.ops.resize import Interpolate
+from alpenglow.ops.image.resize import Interpolate
 from alpenglow.program.instr import Anchor, Instr, Region
 
 

@@ -13,7 +13,7 @@ from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.vector.templates import templates
-from alpenglow.ops.movement import Pack, Unpack
+from alpenglow.ops.tensor.movement import Pack, Unpack
 from alpenglow.program.instr import Anchor, Instr, Region
 
 NARROW = ("u8", "i8", "f16", "bf16")

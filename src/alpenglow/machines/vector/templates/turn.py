@@ -23,7 +23,7 @@ from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import Loops, Source, Window
 from alpenglow.loops.instruction import is_small
 from alpenglow.machines.vector.templates.transpose import transposed
-from alpenglow.ops.copy import Copy
+from alpenglow.ops.tensor.copy import Copy
 from alpenglow.program.instr import Instr
 
 FEW = 4

@@ -48,7 +48,7 @@ from alpenglow.machines.vector.templates.tile import (
     split_rows,
     tiles_in_parallel,
 )
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr, Region
 
 BUSY = 8

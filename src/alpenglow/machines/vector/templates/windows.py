@@ -20,8 +20,8 @@ from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.instruction import Frame
 from alpenglow.loops.rows import Totals, combine, in_turn
 from alpenglow.machines.vector.templates import templates
-from alpenglow.ops.pooling import AveragePool, MaxPool
-from alpenglow.ops.reduction import lowest
+from alpenglow.ops.reduction.reduction import lowest
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 from alpenglow.program.instr import Anchor, Instr, Region
 
 SHORT = 3

@@ -34,7 +34,7 @@ from alpenglow.machines.vector.templates.matmul import ragged, store_tile
 from alpenglow.machines.vector.templates.products import products
 from alpenglow.machines.vector.templates.tile import UNROLL, Tile, in_order, split_rows
 from alpenglow.machines.vector.templates.vectors import shape_of
-from alpenglow.ops.contraction import BYTES, MatMul
+from alpenglow.ops.product.contraction import BYTES, MatMul
 from alpenglow.program.instr import Anchor, Instr
 
 HALF = 128

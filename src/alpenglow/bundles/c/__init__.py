@@ -1,0 +1,1 @@
+"""Bundles as C, and the C files beside bundles of other formats."""

@@ -1,0 +1,1 @@
+"""Bundles as object files and shared libraries."""

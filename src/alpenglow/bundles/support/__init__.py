@@ -1,0 +1,1 @@
+"""Functions that LLVM calls by name and a bundle brings along."""

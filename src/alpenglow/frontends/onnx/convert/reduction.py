@@ -1,0 +1,95 @@
+"""Converters for reductions and running totals.
+
+The axes were an attribute first and became an operand later, ReduceSum's in opset 13 and the
+others' in opset 18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.table import Made, Site, on
+from alpenglow.ir.op import Op
+from alpenglow.ops.reduction import reduction, scan
+
+Build = Callable[[tuple[int, ...], bool], Op]
+
+
+def reduces(name: str, build: Build, *, operand_since: int = 18) -> None:
+    """Register a reduction, built from axes and keepdims; axes became an operand in some opset."""
+
+    @on(name)
+    def from_attribute(s: Site) -> Made:
+        op = build(axes_of(s, s.attribute("axes", ())), bool(s.attribute("keepdims", 1)))
+        return s.g(op, s.input(0))
+
+    @on(name, since=operand_since)
+    def from_operand(s: Site) -> Made:
+        axes = s.optional(1)
+        numbers = () if axes is None or axes.type.shape == (0,) else s.ints(1)
+        op = build(axes_of(s, numbers), bool(s.attribute("keepdims", 1)))
+        return s.g(op, s.input(0))
+
+
+def axes_of(s: Site, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of input 0 that `numbers` name, sorted; all if it is empty, unless noop."""
+    rank = s.input(0).type.rank
+    if not numbers:
+        return () if s.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({axis_of(s, a) for a in numbers}))
+
+
+def axis_of(s: Site, axis: int) -> int:
+    """Return an axis of input 0 counted from the front; raise ModelError if it has no such axis."""
+    x = s.input(0).type
+    if not -x.rank <= axis < x.rank:
+        raise ModelError(f"{s.op_type}: axis {axis} is not in {x}")
+    return axis % x.rank
+
+
+reduces("ReduceSum", reduction.ReduceSum, operand_since=13)
+reduces("ReduceMean", reduction.ReduceMean)
+reduces("ReduceProd", reduction.ReduceProd)
+reduces("ReduceMax", reduction.ReduceMax)
+reduces("ReduceMin", reduction.ReduceMin)
+reduces("ReduceL1", reduction.ReduceL1)
+reduces("ReduceL2", reduction.ReduceL2)
+reduces("ReduceSumSquare", reduction.ReduceSumSquare)
+reduces("ReduceLogSum", reduction.ReduceLogSum)
+reduces("ReduceLogSumExp", reduction.ReduceLogSumExp)
+
+
+@on("ArgMax")
+def arg_max(s: Site) -> Made:
+    return s.g(reduction.ArgMax(*choice(s)), s.input(0))
+
+
+@on("ArgMin")
+def arg_min(s: Site) -> Made:
+    return s.g(reduction.ArgMin(*choice(s)), s.input(0))
+
+
+def choice(s: Site) -> tuple[int, bool, bool]:
+    """Return the axis, keepdims and last of an ArgMax or ArgMin."""
+    last = bool(s.attribute("select_last_index", 0))
+    return axis_of(s, s.attribute("axis", 0)), bool(s.attribute("keepdims", 1)), last
+
+
+@on("CumSum")
+def cum_sum(s: Site) -> Made:
+    return s.g(scan.CumSum(*order(s)), s.input(0))
+
+
+@on("CumProd")
+def cum_prod(s: Site) -> Made:
+    return s.g(scan.CumProd(*order(s)), s.input(0))
+
+
+def order(s: Site) -> tuple[int, bool, bool]:
+    """Return the axis, exclusive and reverse of a CumSum or CumProd."""
+    axes = s.ints(1)
+    if len(axes) != 1:
+        raise ModelError(f"{s.op_type}: the axis is {axes}, expected one number")
+    exclusive, reverse = bool(s.attribute("exclusive", 0)), bool(s.attribute("reverse", 0))
+    return axis_of(s, axes[0]), exclusive, reverse

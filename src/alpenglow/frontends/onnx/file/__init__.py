@@ -1,0 +1,1 @@
+"""What an ONNX file holds: its attributes, its extents, its types and its description."""

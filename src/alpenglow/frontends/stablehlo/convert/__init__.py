@@ -1,0 +1,1 @@
+"""Converters of StableHLO operations, a file a family; importing one registers them."""

@@ -1,0 +1,46 @@
+"""Converters of Fourier transforms."""
+
+from __future__ import annotations
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.stablehlo.table import Made, Site, on
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import COMPLEX, PARTS
+from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.sequence.signal import Dft
+from alpenglow.ops.tensor.movement import stretch
+
+
+@on("stablehlo.fft")
+def fft(s: Site) -> Made:
+    """Transforms along the last axes; those of reals have half a spectrum along the last one."""
+    s.count(1)
+    x, kind = s.input(0), s.choice("fft_type", "FFT", "IFFT", "RFFT", "IRFFT")
+    length = s.numbers("fft_length")
+    if not 1 <= len(length) <= min(3, x.type.rank):
+        raise ModelError(f"{s.kind}: lengths {length} of {x.type}")
+    if (x.type.dtype in COMPLEX) == (kind == "RFFT"):
+        raise ModelError(f"{s.kind}: {kind} of {x.type}")
+    axes = list(range(x.type.rank - len(length), x.type.rank))
+    if 0 in x.type.shape or 0 in length:
+        return stretch(s.g, s.full(0, s.dtype(), ()), s.extents())
+    if kind == "RFFT":
+        pairs = s.reshaped(x, (*x.type.shape, 1))
+        pairs = s.g(Dft(axes[-1], length[-1], onesided=True), pairs)
+        return s.g(ViewAsComplex(), _along(s, pairs, axes[:-1], False))
+    pairs = s.g(ViewAsReal(), x)
+    if kind != "IRFFT":
+        return s.g(ViewAsComplex(), _along(s, pairs, axes, kind == "IFFT"))
+    pairs = _along(s, pairs, axes[:-1], True)
+    made = s.g(Dft(axes[-1], length[-1], True, True), pairs)
+    shape = (*x.type.shape[:-1], length[-1])
+    if made.type.dtype != PARTS[x.type.dtype]:
+        raise ModelError(f"{s.kind}: a real transform of {x.type} is {made.type}")
+    return s.reshaped(made, shape)
+
+
+def _along(s: Site, pairs: Value, axes: list[int], inverse: bool) -> Value:
+    """Return the transform of pairs along axes."""
+    for axis in axes:
+        pairs = s.g(Dft(axis, pairs.type.shape[axis], inverse), pairs)
+    return pairs

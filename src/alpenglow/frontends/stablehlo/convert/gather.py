@@ -1,0 +1,247 @@
+"""Converters that read slices at computed places: those out of range are moved into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import sliced
+from alpenglow.frontends.presume import fixed
+from alpenglow.frontends.stablehlo.module import GatherDims
+from alpenglow.frontends.stablehlo.places import (
+    as_index,
+    clamped,
+    column,
+    counted,
+    index_vectors,
+    known_number,
+    linear,
+    strides_of,
+)
+from alpenglow.frontends.stablehlo.table import Made, Site, on
+from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.graph import Value
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.sequence.cache import UpdateCache
+from alpenglow.ops.tensor.gather import Gather, GatherNd
+from alpenglow.ops.tensor.movement import Concat, Transpose, stretch
+
+
+@on("stablehlo.gather")
+def gather(s: Site) -> Made:
+    s.count(2)
+    return gathered(s, s.numbers("slice_sizes"))
+
+
+@on("stablehlo.dynamic_gather")
+def dynamic_gather(s: Site) -> Made:
+    s.count(3)
+    return gathered(s, s.dims(2))
+
+
+def gathered(s: Site, sizes: Sequence[Dim]) -> Value:
+    x, dims = s.input(0), s.dims_of("dimension_numbers", GatherDims)
+    vectors = index_vectors(s, s.input(1), dims.index_axis)
+    check(s, x, vectors, dims, sizes)
+    *batch, _ = vectors.type.shape
+    rank = len(batch) + len(dims.offset)
+    if 0 in sizes or any(known(d) and d == 0 for d in batch):
+        return _nothing(s, x, batch, sizes, dims, rank)
+    whole = all(
+        size == (1 if i in dims.start_map else d)
+        for i, (size, d) in enumerate(zip(sizes, x.type.shape, strict=True))
+    )
+    if whole and dims.start_map and not dims.operand_batch:
+        made = _whole_slices(s, x, vectors, dims)
+    else:
+        made = _each(s, x, vectors, dims, sizes)
+    kept = [i for i in range(x.type.rank) if i not in (*dims.collapsed, *dims.operand_batch)]
+    made = s.reshaped(made, (*batch, *(sizes[i] for i in kept)))
+    return s.g(Transpose(arranged(len(batch), dims.offset, rank)), made)
+
+
+def check(s: Site, x: Value, vectors: Value, dims: GatherDims, sizes: Sequence[Dim] | None) -> None:
+    """Raise ModelError unless the axes of a gather or scatter go together."""
+    rank = x.type.rank
+    s.axes((*dims.collapsed, *dims.operand_batch), rank, "collapsed axes")
+    s.axes(dims.start_map, rank, "axes of indices")
+    s.axes(dims.index_batch, vectors.type.rank, "batch axes of indices")
+    s.axes(dims.offset, vectors.type.rank - 1 + len(dims.offset), "offset axes")
+    if vectors.type.shape[-1] != len(dims.start_map):
+        raise ModelError(f"{s.kind}: indices have {vectors.type.shape[-1]} numbers, and "
+                         f"{len(dims.start_map)} axes are named")  # fmt: skip
+    if len(dims.operand_batch) != len(dims.index_batch):
+        raise ModelError(f"{s.kind}: {dims.operand_batch} and {dims.index_batch} are not as many")
+    if len(dims.offset) + len(dims.collapsed) + len(dims.operand_batch) != rank:
+        raise ModelError(f"{s.kind}: {x.type} has other axes than are named")
+    if sizes is None:
+        return
+    s.each(rank, slice_sizes=sizes)
+    for i, (size, d) in enumerate(zip(sizes, x.type.shape, strict=True)):
+        most = 1 if i in (*dims.collapsed, *dims.operand_batch) else d
+        if known(size) and (size < 0 or (known(most) and size > most)):
+            raise ModelError(f"{s.kind}: slices of {size} are taken of {d} elements")
+
+
+def batch_places(s: Site, vectors: Value, dims: GatherDims) -> list[tuple[int, Value]]:
+    """Return the axes of the operand that go with axes of the indices, and the index along each."""
+    axis = dims.index_axis
+    found = []
+    *batch, _ = vectors.type.shape
+    for of_x, of_index in zip(dims.operand_batch, dims.index_batch, strict=True):
+        place = of_index - (of_index > axis)
+        found.append((of_x, counted(s, batch[place], place, batch)))
+    return found
+
+
+def arranged(count: int, offset: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return where the axes of the result come from: axes of slices stand at `offset`."""
+    slices = iter(range(count, rank))
+    batch = iter(range(count))
+    return tuple(next(slices) if i in offset else next(batch) for i in range(rank))
+
+
+def _nothing(
+    s: Site, x: Value, batch: Sequence[Dim], sizes: Sequence[Dim], dims: GatherDims, rank: int
+) -> Value:
+    kept = [sizes[i] for i in range(x.type.rank)
+            if i not in (*dims.collapsed, *dims.operand_batch)]  # fmt: skip
+    order = arranged(len(batch), dims.offset, rank)
+    shape = [(*batch, *kept)[i] for i in order]
+    return stretch(s.g, s.full(0, x.type.dtype, ()), tuple(shape))
+
+
+def _whole_slices(s: Site, x: Value, vectors: Value, dims: GatherDims) -> Value:
+    """Return slices that are whole along axes that no index names."""
+    rest = [i for i in range(x.type.rank) if i not in dims.start_map]
+    columns = [
+        clamped(s, column(s, vectors, j), x.type.shape[axis] - 1)
+        for j, axis in enumerate(dims.start_map)
+    ]
+    batch = vectors.type.rank - 1
+    if len(columns) == 1:
+        (axis,) = dims.start_map
+        made = s.g(Gather(axis), x, columns[0])
+        order = (*range(axis, axis + batch), *range(axis), *range(axis + batch, made.type.rank))
+        front = s.g(Transpose(order), made)
+        return _with_ones(s, front, dims, batch, rest, x.type.rank)
+    turned = s.g(Transpose((*dims.start_map, *rest)), x)
+    index = s.g(Concat(batch), *(s.reshaped(c, (*c.type.shape, 1)) for c in columns))
+    return _with_ones(s, s.g(GatherNd(0), turned, index), dims, batch, rest, x.type.rank)
+
+
+def _with_ones(
+    s: Site, made: Value, dims: GatherDims, batch: int, rest: Sequence[int], rank: int
+) -> Value:
+    """Return slices with axes of one element where an index stands for an axis that stays."""
+    shape: list[Dim] = list(made.type.shape[:batch])
+    inner = dict(zip(rest, made.type.shape[batch:], strict=True))
+    shape += [inner.get(i, 1) for i in range(rank) if i in inner or i not in dims.collapsed]
+    return s.reshaped(made, shape)
+
+
+def _each(s: Site, x: Value, vectors: Value, dims: GatherDims, sizes: Sequence[Dim]) -> Value:
+    """Return slices of any form: each element by its place in row-major order."""
+    *batch, _ = vectors.type.shape
+    shape = (*batch, *sizes)
+    at: dict[int, Value] = {}
+    for j, axis in enumerate(dims.start_map):
+        most = x.type.shape[axis] - sizes[axis]
+        at[axis] = clamped(s, column(s, vectors, j), most)
+    for axis, index in batch_places(s, vectors, dims):
+        at[axis] = index
+    parts = []
+    for axis in range(x.type.rank):
+        along = counted(s, sizes[axis], len(batch) + axis, shape)
+        if axis in at:
+            start = s.reshaped(at[axis], (*batch, *[1] * x.type.rank))
+            along = s.g(Add(), along, stretch(s.g, start, shape))
+        parts.append(along)
+    flat = s.reshaped(x, (product(x.type.shape),))
+    if not parts:
+        return stretch(s.g, x, shape)
+    return s.g(Gather(0), flat, linear(s, parts, strides_of(s, x.type.shape)))
+
+
+# ── slices whose beginning is data ──
+
+
+@on("stablehlo.dynamic_slice")
+def dynamic_slice(s: Site) -> Made:
+    x, sizes = s.input(0), s.numbers("slice_sizes")
+    s.count(1 + x.type.rank)
+    s.each(x.type.rank, slice_sizes=sizes)
+    for axis, size in enumerate(sizes):
+        d = x.type.shape[axis]
+        if size < 0 or (known(d) and size > d):
+            raise ModelError(f"{s.kind}: {size} elements are taken of {d}")
+        if size != d:
+            x = along(s, x, axis, _start(s, 1 + axis, d - size), size)
+    return x
+
+
+def _start(s: Site, i: int, most: Dim) -> Value | int:
+    """Return where a slice begins, moved so that it is within its tensor."""
+    number = known_number(s, i)
+    if number is not None and known(most):
+        return int(min(max(number, 0), most))
+    v = s.input(i)
+    if v.type.rank:
+        raise ModelError(f"{s.kind}: an index is {v.type}, expected a scalar")
+    return clamped(s, as_index(s, v), most)
+
+
+def along(s: Site, x: Value, axis: int, start: Value | int, size: int) -> Value:
+    """Return `size` elements along an axis from one that may be data."""
+    if isinstance(start, int):
+        return sliced(s.g, x, axis, start, size)
+    first = stretch(s.g, start, (size,))
+    where = first if size == 1 else s.g(Add(), first, counted(s, size, 0, (size,)))
+    return s.g(Gather(axis), x, where)
+
+
+@on("stablehlo.dynamic_update_slice")
+def dynamic_update_slice(s: Site) -> Made:
+    x, update = s.input(0), s.input(1)
+    s.count(2 + x.type.rank)
+    if update.type.rank != x.type.rank or update.type.dtype != x.type.dtype:
+        raise ModelError(f"{s.kind}: {update.type} is put into {x.type}")
+    for have, there in zip(update.type.shape, x.type.shape, strict=True):
+        if known(have) and known(there) and have > there:
+            raise ModelError(f"{s.kind}: {update.type} is put into {x.type}")
+    if any(known(d) and d == 0 for d in update.type.shape):
+        return x
+    partial = [i for i, (a, b) in enumerate(zip(update.type.shape, x.type.shape, strict=True))
+               if a != b]  # fmt: skip
+    starts = {i: _start(s, 2 + i, x.type.shape[i] - update.type.shape[i]) for i in partial}
+    return _put(s, x, update, partial, starts)
+
+
+def _put(
+    s: Site, x: Value, update: Value, axes: Sequence[int], starts: dict[int, Value | int]
+) -> Value:
+    """Return x with an update that is shorter along axes, one axis after the other."""
+    if not axes:
+        return update
+    axis, *others = axes
+    size = fixed(update.type.shape[axis])
+    start = starts[axis]
+    if others:
+        update = _put(s, along(s, x, axis, start, size), update, others, starts)
+    if isinstance(start, int):
+        return _between(s, x, update, axis, start)
+    place = s.reshaped(start, (1,))
+    whole = s.reshaped(x, (1, *x.type.shape))
+    made = s.g(UpdateCache(axis + 1), whole, s.reshaped(update, (1, *update.type.shape)), place)
+    return s.reshaped(made, x.type.shape)
+
+
+def _between(s: Site, x: Value, update: Value, axis: int, start: int) -> Value:
+    end = start + update.type.shape[axis]
+    parts = [update]
+    if start:
+        parts.insert(0, along(s, x, axis, 0, start))
+    rest = x.type.shape[axis] - end
+    if not known(rest) or rest:
+        parts.append(sliced(s.g, x, axis, end, rest))
+    return parts[0] if len(parts) == 1 else s.g(Concat(axis), *parts)

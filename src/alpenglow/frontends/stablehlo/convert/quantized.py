@@ -1,0 +1,28 @@
+"""Converters between reals and quantised numbers."""
+
+from __future__ import annotations
+
+from alpenglow.frontends.stablehlo.convert.affine import dequantized, of_type, quantized
+from alpenglow.frontends.stablehlo.table import Made, Site, on
+
+
+@on("stablehlo.uniform_quantize")
+def uniform_quantize(s: Site) -> Made:
+    """Numbers that are quantised already are given another scale."""
+    s.count(1)
+    x, before = s.input(0), of_type(s.operation.operand_types[0])
+    if before is not None:
+        x = dequantized(s, x, before)
+    kind = of_type(s.result())
+    if kind is None:
+        raise s.refuse("the result is not quantised")
+    return quantized(s, x, kind)
+
+
+@on("stablehlo.uniform_dequantize")
+def uniform_dequantize(s: Site) -> Made:
+    s.count(1)
+    kind = of_type(s.operation.operand_types[0])
+    if kind is None:
+        raise s.refuse("the operand is not quantised")
+    return dequantized(s, s.input(0), kind)

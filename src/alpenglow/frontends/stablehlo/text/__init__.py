@@ -1,0 +1,1 @@
+"""Reading StableHLO as text."""

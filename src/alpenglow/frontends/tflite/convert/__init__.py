@@ -1,0 +1,1 @@
+"""Converters of TFLite operators, a file a family; importing one registers them."""

@@ -1,0 +1,227 @@
+"""Converters that read and write at computed places: gathers, scatters, segments, the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import fixed
+from alpenglow.frontends.tflite.table import Made, Site, on
+from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import DTYPES, FLOATS, INTS
+from alpenglow.ops.elementwise.arithmetic import Div, Mul
+from alpenglow.ops.elementwise.comparison import Equal, GreaterOrEqual, Less
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Sqrt
+from alpenglow.ops.reduction.reduction import ArgMax, ReduceMax, ReduceSum
+from alpenglow.ops.tensor.gather import Gather, GatherNd, OneHot, ScatterNd
+from alpenglow.ops.tensor.movement import Concat, Slice, Transpose, stretch
+from alpenglow.ops.tensor.order import TopK
+
+SEGMENTS = {"UNSORTED_SEGMENT_SUM": "add", "UNSORTED_SEGMENT_PROD": "mul",
+            "UNSORTED_SEGMENT_MAX": "max", "UNSORTED_SEGMENT_MIN": "min"}  # fmt: skip
+
+
+@on("GATHER", "GatherOptions", moves=True)
+def gather(s: Site) -> Made:
+    """The first `batch_dims` axes of data and indices are one and the same."""
+    data = s.input(0)
+    axis = s.axis(s.option("axis"), data.type.rank)
+    indices = s.within(s.input(1), 0, data.type.shape[axis] - 1, f"an index on axis {axis}")
+    batch = s.option("batch_dims")
+    batch += indices.type.rank if batch < 0 else 0
+    if not batch:
+        return s.g(Gather(axis), data, indices)
+    if not 0 < batch <= min(axis, indices.type.rank):
+        raise ModelError(f"{s.kind}: {batch} axes of {data.type} and {indices.type} are in common")
+    rank, between = data.type.rank, range(batch, axis)
+    front = s.g(Transpose((*range(batch), axis, *between, *range(axis + 1, rank))), data)
+    found = s.g(GatherNd(batch), front, s.reshaped(indices, (*indices.type.shape, 1)))
+    last = indices.type.rank
+    moved = range(last, last + len(between))
+    behind = range(last + len(between), found.type.rank)
+    return s.g(Transpose((*range(batch), *moved, *range(batch, last), *behind)), found)
+
+
+@on("GATHER_ND", moves=True)
+def gather_nd(s: Site) -> Made:
+    data = s.input(0)
+    return s.g(GatherNd(), data, places(s, s.input(1), data.type.shape))
+
+
+@on("SCATTER_ND", moves=True)
+def scatter_nd(s: Site) -> Made:
+    """Updates of one place are added up."""
+    updates, shape = s.input(1), s.dims(2)
+    if any(known(d) and d < 0 for d in shape):
+        raise ModelError(f"{s.kind}: the shape is {shape}")
+    return _added(s, shape, places(s, s.input(0), shape), updates)
+
+
+def _added(s: Site, shape: Sequence[Dim], at: Value, updates: Value) -> Value:
+    """Return zeros with updates added at places."""
+    empty = stretch(s.g, s.g.constant(np.zeros((), updates.type.numpy)), tuple(shape))
+    return s.g(ScatterNd("add"), empty, at, updates)
+
+
+@on("SPARSE_TO_DENSE", moves=True)
+def sparse_to_dense(s: Site) -> Made:
+    """Values at places, and a default elsewhere; of places on one axis the last may be left out."""
+    indices, shape, values = s.input(0), s.dims(1), s.input(2)
+    if indices.type.rank > 2:
+        raise ModelError(f"{s.kind}: indices are {indices.type}")
+    if indices.type.rank < 2:
+        count = indices.type.shape[0] if indices.type.rank else 1
+        indices = s.reshaped(indices, (count, 1))
+    values = stretch(s.g, values, indices.type.shape[:1])
+    empty = stretch(s.g, s.scalar(3), shape)
+    return s.g(ScatterNd(), empty, places(s, indices, shape), values)
+
+
+def places(s: Site, indices: Value, shape: Sequence[Dim]) -> Value:
+    """Return tuples of indices, each of which must lie in a tensor of this shape."""
+    depth = indices.type.shape[-1] if indices.type.rank else 0
+    depth = fixed(depth)
+    if indices.type.dtype not in INTS or not 0 < depth <= len(shape):
+        raise ModelError(f"{s.kind}: {indices.type} are no places in a shape of {tuple(shape)}")
+    if len(set(shape[: int(depth)])) == 1:
+        return s.within(indices, 0, shape[0] - 1, "an index")
+    outer = indices.type.shape[:-1]
+    ones = (1,) * indices.type.rank
+    columns = []
+    for i in range(int(depth)):
+        column = s.g(Slice((*[0] * len(outer), i), (*outer, 1), ones), indices)
+        columns.append(s.within(column, 0, shape[i] - 1, f"an index on axis {i}"))
+    return s.g(Concat(len(outer)), *columns)
+
+
+@on("EMBEDDING_LOOKUP")
+def embedding_lookup(s: Site) -> Made:
+    rows = s.input(1)
+    indices = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
+    return s.g(Gather(0), rows, indices)
+
+
+COMBINERS = ("sum", "mean", "sqrtn")
+"""What the numbers of `CombinerType` stand for."""
+
+
+@on("EMBEDDING_LOOKUP_SPARSE", "EmbeddingLookupSparseOptions")
+def embedding_lookup_sparse(s: Site) -> Made:
+    """Rows of operand 4, weighted and added up in places: a sum, over the weights' sum, or over
+    the root of the sum of their squares.  Where there is no weight there is 0.
+
+    Operands are numbers of rows, their places, the shape that these are in, and weights.
+    """
+    ids, where, weights, rows = s.rank(0, 1), s.rank(1, 2), s.rank(3, 1), s.input(4)
+    shape = s.dims(2)
+    how = s.option("combiner")
+    if not 0 <= how < len(COMBINERS):
+        raise ModelError(f"{s.kind}: combiner is {how}, which is not defined")
+    n, kept, inner = ids.type.shape[0], shape[:-1], rows.type.shape[1:]
+    if where.type.shape != (n, len(shape)) or weights.type.shape != (n,) or not kept:
+        raise ModelError(
+            f"{s.kind}: {ids.type}, {where.type} and {weights.type} are no rows in {tuple(shape)}"
+        )
+    ones = (1,) * len(inner)
+    index = s.within(ids, 0, rows.type.shape[0] - 1, "the number of a row")
+    row = s.reshaped(weights, (n, *ones))
+    updates = s.apply(Mul(), s.g(Gather(0), rows, index), row)
+    at = s.g(Slice((0, 0), (n, len(kept)), (1, 1)), where)
+    at = places(s, at, kept)
+    total = _added(s, (*kept, *inner), at, updates)
+    if COMBINERS[how] == "sum":
+        return total
+    squares = s.g(Mul(), row, row) if COMBINERS[how] == "sqrtn" else row
+    share = _added(s, (*kept, *ones), at, squares)
+    share = s.g(Sqrt(), share) if COMBINERS[how] == "sqrtn" else share
+    none = s.apply(Equal(), share, s.filled(0, share))
+    return s.apply(Div(), total, s.g(Where(), none, s.filled(1, share), share))
+
+
+@on("HASHTABLE_LOOKUP")
+def hashtable_lookup(s: Site) -> Made:
+    """Rows of operand 2 by their keys, which rise, 0 where there is no such key, and whether there
+    is."""
+    wanted, keys, rows = s.rank(0, 1), s.rank(1, 1), s.input(2)
+    n, m = wanted.type.shape[0], keys.type.shape[0]
+    if not rows.type.rank or rows.type.shape[0] != m:
+        raise ModelError(f"{s.kind}: {rows.type} has not a row for each of {keys.type}")
+    same = s.apply(Equal(), s.reshaped(wanted, (n, 1)), s.reshaped(keys, (1, m)))
+    there = s.cast(same, "u8")
+    found = s.g(ReduceMax((1,), False), there)
+    made = s.g(Gather(0), rows, s.g(ArgMax(1, False), there))
+    none = s.g(Equal(), found, s.filled(0, found))
+    none = s.reshaped(none, (n, *(1,) * (rows.type.rank - 1)))
+    return [s.apply(Where(), none, s.filled(0, made), made), found]
+
+
+@on("ONE_HOT", "OneHotOptions", moves=True)
+def one_hot(s: Site) -> Made:
+    """A negative index is none, as is one that is too large."""
+    indices, depth = s.input(0), s.number(1)
+    axis = s.axis(s.option("axis"), indices.type.rank + 1)
+    none = s.filled(depth, indices)
+    natural = s.g(Where(), s.g(Less(), indices, s.filled(0, indices)), none, indices)
+    values = s.g(Concat(0), *(s.reshaped(s.input(i), (1,)) for i in (3, 2)))
+    return s.g(OneHot(depth, axis), natural, values)
+
+
+@on("TOPK_V2", moves=True)
+def top_k(s: Site) -> Made:
+    x, k = s.input(0), s.number(1)
+    axis = s.axis(-1, x.type.rank)
+    extent = x.type.shape[axis]
+    if k < 0 or (known(extent) and k > extent):
+        raise ModelError(f"{s.kind}: {k} elements are taken of {x.type}")
+    values, indices = s.g.add(TopK(axis, k), [x]).results
+    return [values, s.cast(indices, s.output(1).dtype)]
+
+
+@on("SEGMENT_SUM")
+def segment_sum(s: Site) -> Made:
+    """Rows with one number are added up; the last number says how many there are."""
+    data, ids = s.input(0), s.constant(1)
+    if ids.ndim != 1 or (ids.size and (np.diff(ids) < 0).any()):
+        raise ModelError(f"{s.kind}: the numbers of rows do not rise")
+    count = int(ids[-1]) + 1 if ids.size else 0
+    return segments(s, data, s.input(1), count, "add")
+
+
+@on("UNSORTED_SEGMENT_SUM")
+@on("UNSORTED_SEGMENT_PROD")
+@on("UNSORTED_SEGMENT_MAX")
+@on("UNSORTED_SEGMENT_MIN")
+def unsorted_segment(s: Site) -> Made:
+    return segments(s, s.input(0), s.input(1), s.number(2), SEGMENTS[s.kind])
+
+
+def segments(s: Site, data: Value, ids: Value, count: int, how: str) -> Value:
+    """Return what rows of data with the same number come to, `count` of them."""
+    depth = ids.type.rank
+    if count < 0 or ids.type.shape != data.type.shape[:depth]:
+        raise ModelError(f"{s.kind}: {ids.type} are no {count} numbers for rows of {data.type}")
+    dtype = DTYPES[data.type.dtype]
+    limits = np.finfo(dtype) if data.type.dtype in FLOATS else np.iinfo(dtype)
+    start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[how]
+    begin = s.g.constant(np.asarray(start, dtype))
+    empty = stretch(s.g, begin, (count, *data.type.shape[depth:]))
+    rows = s.within(ids, 0, count - 1, "the number of a row")
+    return s.g(ScatterNd(how), empty, s.reshaped(rows, (*rows.type.shape, 1)), data)
+
+
+@on("BUCKETIZE", "BucketizeOptions")
+def bucketize(s: Site) -> Made:
+    """How many of the boundaries, which rise, are not above an element."""
+    x, bounds = s.input(0), s.option("boundaries")
+    if any(a > b for a, b in pairwise(bounds)):
+        raise ModelError(f"{s.kind}: the boundaries do not rise")
+    if x.type.dtype not in FLOATS:
+        raise s.refuse(f"elements are {x.type.dtype}")
+    row = s.g.constant(np.array(bounds, x.type.numpy))
+    above = s.apply(GreaterOrEqual(), s.reshaped(x, (*x.type.shape, 1)), row)
+    return s.g(ReduceSum((x.type.rank,), False), s.cast(above, "i32"))

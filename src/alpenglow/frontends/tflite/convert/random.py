@@ -1,0 +1,32 @@
+"""Converters that draw random numbers.
+
+TFLite draws others in each process where both seeds are 0, as we do; numbers of a seed are those of
+a generator of its own, which is not there.
+"""
+
+from __future__ import annotations
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.tflite.table import Made, Site, on
+from alpenglow.ir.dims import Dim, known
+from alpenglow.ops.random.random import RandomNormal, RandomUniform
+
+
+@on("RANDOM_UNIFORM", "RandomOptions")
+def random_uniform(s: Site) -> Made:
+    return s.g(RandomUniform(shape(s)), s.g.random_key())
+
+
+@on("RANDOM_STANDARD_NORMAL", "RandomOptions")
+def random_standard_normal(s: Site) -> Made:
+    return s.g(RandomNormal(shape(s)), s.g.random_key())
+
+
+def shape(s: Site) -> tuple[Dim, ...]:
+    """Return the shape that operand 0 says; raise UnsupportedError if a seed is given."""
+    if s.option("seed") or s.option("seed2"):
+        raise s.refuse("random numbers of a seed are not drawn")
+    wanted = s.dims(0)
+    if any(known(d) and d < 0 for d in wanted):
+        raise ModelError(f"{s.kind}: the shape is {wanted}")
+    return wanted

@@ -1,0 +1,358 @@
+"""A TFLite model as Python sees it: subgraphs, operators and tensors, each read when asked for.
+
+Nothing is interpreted here.  Operators and tensors are what the file says, with every index
+checked, and constants are views of the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.flatbuffer import Table, root
+from alpenglow.frontends.tflite.file.schema import (
+    BUILTINS,
+    CUSTOM,
+    LAYOUTS,
+    OPTION_2_NUMBERS,
+    OPTION_NUMBERS,
+    TYPES,
+)
+from alpenglow.frontends.tflite.file.sparse import dense
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
+from alpenglow.ir.graph import HIDDEN
+from alpenglow.ir.types import DTYPES, Array, TensorType
+from alpenglow.ops.quantized.quantize import bounds
+
+IDENTIFIER = b"TFL3"
+"""Stands behind the offset of the first table."""
+
+VERSION = 3
+
+QUANTISED = frozenset({"i8", "u8", "i16", "i4", "u4", "i2"})
+"""Types of elements that may stand for reals; sums in i32 and i64 always do, by other tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What integers stand for: real = (q - zero) * scale.
+
+    There is one scale and one zero, or one of each for every index of `axis`.
+    """
+
+    scales: tuple[float, ...]
+    zeros: tuple[int, ...]
+    axis: int
+
+    @property
+    def uniform(self) -> bool:
+        """Whether there is one scale for all."""
+        return len(self.scales) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a subgraph, by a name that no other one there has.
+
+    `dtype` is one of ours, or string, resource or variant.  `shape` has what extents are unless
+    inputs get others, `signature` -1 for those that are open; `ranked` is False where the shape may
+    be unknown.  `grid` is what elements stand for, if not for themselves, `content` the bytes of a
+    constant, or None.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    ranked: bool
+    is_variable: bool
+    grid: Grid | None
+    content: Array | None
+    sparsity: Table | None
+
+    def __str__(self) -> str:
+        extents = ",".join("?" if d < 0 else str(d) for d in self.signature)
+        return f"{self.dtype}[{extents}]" if self.ranked or self.shape else f"{self.dtype}[…]"
+
+    @property
+    def quantised(self) -> bool:
+        """Whether elements are integers that stand for reals."""
+        return self.grid is not None and self.dtype in QUANTISED
+
+    @property
+    def type(self) -> TensorType | None:
+        """The type as a graph has it; None if an extent is open, or no graph holds the elements."""
+        if self.dtype not in DTYPES or not self.ranked or min(self.signature, default=0) < 0:
+            return None
+        return TensorType(self.dtype, self.shape)
+
+    def array(self) -> Array | None:
+        """Return the elements of a constant, or None if this is none."""
+        if self.content is None:
+            return None
+        if self.dtype == "i4" and self.sparsity is None:
+            return self._nibbles(self.content)
+        if self.dtype not in DTYPES or self.dtype in ("i4", "u4", "i2"):
+            raise UnsupportedError(f"constants of {self.dtype} are not read ('{self.name}')")
+        dtype = DTYPES[self.dtype]
+        if self.sparsity is not None:
+            if self.content.nbytes % dtype.itemsize:
+                raise ModelError(f"'{self.name}' has {self.content.nbytes} bytes of {self.dtype}")
+            return dense(self.content.view(dtype), self.shape, self.sparsity)
+        wanted = math.prod(self.shape) * dtype.itemsize
+        if self.content.nbytes != wanted:
+            raise ModelError(
+                f"'{self.name}' is {self} with {self.content.nbytes} bytes of elements, "
+                f"expected {wanted}"
+            )
+        content = self.content
+        if dtype == np.bool_:
+            content = (content != 0).view(np.uint8)
+        return content.view(dtype).reshape(self.shape)
+
+    def _nibbles(self, content: Array) -> Array:
+        """Return elements of four bits, of which a byte holds two, the first one below."""
+        count = math.prod(self.shape)
+        if content.nbytes != (count + 1) // 2:
+            raise ModelError(
+                f"'{self.name}' is {self} with {content.nbytes} bytes of elements, "
+                f"expected {(count + 1) // 2}"
+            )
+        pairs = np.stack([content << 4, content], -1).reshape(-1)[:count].view(np.int8) >> 4
+        return pairs.astype(DTYPES["i4"]).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator of a subgraph: `kind` is the name of a builtin, or of a custom one with `custom`.
+
+    Operands and results are numbers of tensors, -1 for an operand that is absent; so are those
+    that say what stands for reals on the way.  `version` is that of its meaning.
+    """
+
+    kind: str
+    version: int
+    custom: bool
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    table: Table
+    intermediates: tuple[int, ...] = ()
+
+    def options(self, layout: str) -> Mapping[str, Any]:
+        """Return the options by name, those of a layout, with defaults for what is absent."""
+        number = OPTION_NUMBERS.get(layout)
+        name, known = "builtin_options", number
+        if number is None:
+            name, known = "builtin_options_2", OPTION_2_NUMBERS[layout]
+        stored = self.table.number(f"{name}_type")
+        if stored not in (0, known):
+            raise ModelError(f"{self.kind}: its options are of kind {stored}, expected {known}")
+        table = self.table.union(name, layout) if stored else None
+        fields = LAYOUTS[layout].items()
+        if table is None:
+            return {n: () if f.default is None else f.default for n, f in fields}
+        return {n: table.value(n) for n, _ in fields}
+
+    def custom_options(self) -> bytes:
+        """Return the options of a custom operator, in whatever form they are."""
+        if self.table.number("large_custom_options_size"):
+            raise UnsupportedError(f"{self.kind}: its options are outside of the model")
+        return self.table.array("custom_options").tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """Operators in the order in which they run; inputs and outputs are numbers of tensors."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operators: tuple[Operator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What users call the inputs and outputs of a subgraph: numbers of tensors by name."""
+
+    key: str
+    subgraph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+class Model:
+    """A model in the bytes of a file, and the `rounding` of it that is asked for."""
+
+    def __init__(self, content: bytes, rounding: str) -> None:
+        assert rounding in ROUNDINGS, f"rounding is {rounding}"
+        self.rounding = rounding
+        if content[4:8] != IDENTIFIER:
+            raise ModelError("this is no TFLite model: TFL3 is not in bytes 4 to 8")
+        self._content = content
+        self._root = root(content, "Model", LAYOUTS)
+        if self._root.number("version") != VERSION:
+            raise UnsupportedError(
+                f"the schema has version {self._root.number('version')}, expected {VERSION}"
+            )
+        self.description = self._root.text("description")
+        self._buffers = self._root.tables("buffers")
+        self._subgraphs = self._root.tables("subgraphs")
+        self._kinds = [_kind(code) for code in self._root.tables("operator_codes")]
+        self._read: dict[int, Subgraph] = {}
+
+    def __len__(self) -> int:
+        return len(self._subgraphs)
+
+    def subgraph(self, i: int) -> Subgraph:
+        """Return a subgraph by its number."""
+        if i not in self._read:
+            self._read[i] = self._subgraph(self._subgraphs[i])
+        return self._read[i]
+
+    def signatures(self) -> list[Signature]:
+        """Return the signatures, which a model need not have."""
+        return [
+            Signature(
+                s.text("signature_key"), s.number("subgraph_index"),
+                _tensor_map(s, "inputs"), _tensor_map(s, "outputs"),
+            )
+            for s in self._root.tables("signature_defs")
+        ]  # fmt: skip
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return what is said about the model, by name."""
+        entries = self._root.tables("metadata")
+        contents = ((e.text("name"), self._content_of(e.number("buffer"), e.path)) for e in entries)
+        return {name: b"" if c is None else c.tobytes() for name, c in contents}
+
+    def _subgraph(self, table: Table) -> Subgraph:
+        names: dict[str, int] = {}
+        tensors = tuple(self._tensor(t, names) for t in table.tables("tensors"))
+        numbers = {name: _numbers(table, name, len(tensors), 0) for name in ("inputs", "outputs")}
+        operators = tuple(self._operator(o, len(tensors)) for o in table.tables("operators"))
+        return Subgraph(table.text("name"), tensors, **numbers, operators=operators)
+
+    def _tensor(self, table: Table, taken: dict[str, int]) -> Tensor:
+        number, path = table.number("type"), table.path
+        if number not in TYPES:
+            raise ModelError(f"{path} has element type {number}, which is not defined")
+        if table.number("external_buffer"):
+            raise UnsupportedError(f"{path} is in another file")
+        shape = tuple(table.array("shape").tolist())
+        signature = tuple(table.array("shape_signature").tolist()) or shape
+        if len(signature) != len(shape) or any(d < 0 for d in shape):
+            raise ModelError(f"{path} has shape {shape} and signature {signature}")
+        return Tensor(
+            _unique(table.text("name") or "tensor", taken),
+            TYPES[number],
+            shape,
+            tuple(-1 if s == -1 else d for s, d in zip(signature, shape, strict=True)),
+            table.number("has_rank") or bool(shape),
+            table.number("is_variable"),
+            _grid(table.table("quantization"), TYPES[number], len(shape), path),
+            self._content_of(table.number("buffer"), path),
+            table.table("sparsity"),
+        )
+
+    def _operator(self, table: Table, tensors: int) -> Operator:
+        code = table.number("opcode_index")
+        if code >= len(self._kinds):
+            raise ModelError(f"{table.path} has code {code}, and there are {len(self._kinds)}")
+        kind, version, custom = self._kinds[code]
+        inputs = _numbers(table, "inputs", tensors, -1)
+        outputs = _numbers(table, "outputs", tensors, 0)
+        between = _numbers(table, "intermediates", tensors, 0)
+        return Operator(kind, version, custom, inputs, outputs, table, between)
+
+    def _content_of(self, number: int, what: str) -> Array | None:
+        """Return the bytes of a buffer; None if it is empty: then it is no constant's."""
+        if number >= len(self._buffers):
+            raise ModelError(f"{what} is in buffer {number}, and there are {len(self._buffers)}")
+        buffer = self._buffers[number]
+        offset, size = buffer.number("offset"), buffer.number("size")
+        if offset <= 1:  # 0 and 1 stand for contents that are in the table
+            content = buffer.array("data")
+        elif offset + size > len(self._content):
+            raise ModelError(
+                f"the file is damaged: {buffer.path} lies in bytes {offset} to {offset + size}, "
+                f"and there are {len(self._content)}"
+            )
+        else:
+            content = np.frombuffer(self._content, np.uint8, size, offset)
+        return content if content.size else None
+
+
+def _grid(table: Table | None, dtype: str, rank: int, path: str) -> Grid | None:
+    """Return what integers stand for; None if nothing is said of that."""
+    if table is None:
+        return None
+    if table.number("details_type"):
+        raise UnsupportedError(f"{path} has scales of its own kind")
+    scales, zeros = table.array("scale"), table.array("zero_point")
+    if not scales.size:
+        return None
+    zeros = zeros if zeros.size else np.zeros(1, np.int64)
+    axis = table.number("quantized_dimension")
+    if zeros.size not in (1, scales.size) or (scales.size > 1 and not 0 <= axis < rank):
+        raise ModelError(
+            f"{path} has {scales.size} scales and {zeros.size} zero points on axis {axis}, "
+            f"of rank {rank}"
+        )
+    if not (np.isfinite(scales).all() and (scales >= 0).all()):
+        raise ModelError(f"{path} has the scale {scales.min()}")
+    if dtype in QUANTISED:
+        low, high = bounds(dtype)
+        for zero in zeros[(zeros < low) | (zeros > high)][:1]:
+            raise ModelError(f"{path} is of {dtype} and has the zero point {zero}")
+    zeros = np.broadcast_to(zeros, scales.shape)
+    return Grid(tuple(scales.tolist()), tuple(zeros.tolist()), axis)
+
+
+def _kind(code: Table) -> tuple[str, int, bool]:
+    """Return the name of an operator, its version, and whether it is a custom one."""
+    version = code.number("version")
+    number = max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
+    if number == CUSTOM:
+        return code.text("custom_code"), version, True
+    known = 0 <= number < len(BUILTINS)
+    return (BUILTINS[number] if known else f"builtin {number}"), version, False
+
+
+def _numbers(table: Table, name: str, count: int, least: int) -> tuple[int, ...]:
+    """Return numbers of tensors, each of which there is; -1 where `least` allows that."""
+    numbers = table.array(name)
+    wrong = numbers[(numbers < least) | (numbers >= count)]
+    if wrong.size:
+        raise ModelError(
+            f"{table.path}.{name} names tensor {wrong[0]}, and there are {count} in the subgraph"
+        )
+    return tuple(numbers.tolist())
+
+
+def _tensor_map(table: Table, name: str) -> dict[str, int]:
+    return {m.text("name"): m.number("tensor_index") for m in table.tables(name)}
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    """Return a name, with a number behind it if it is taken."""
+    while name in taken:
+        taken[name] += 1
+        name = f"{name}_{taken[name]}"
+    taken[name] = 0
+    return name
+
+
+def named(
+    numbers: Sequence[int], tensors: Sequence[Tensor], signed: Mapping[str, int]
+) -> list[str]:
+    """Return names for inputs or outputs: a signature's, or else those of the tensors."""
+    by_number = {number: name for name, number in signed.items() if name}
+    taken: dict[str, int] = {}
+    words = (by_number.get(n, tensors[n].name).lstrip(HIDDEN) or "tensor" for n in numbers)
+    return [_unique(word, taken) for word in words]

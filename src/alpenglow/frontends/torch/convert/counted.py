@@ -1,0 +1,138 @@
+"""Converters for results that are as long as data say: the import is cut where they are counted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.torch.table import Made, Site, axis_of, on
+from alpenglow.ir.dims import Dim, is_open, known, product
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import TensorType
+from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Sub
+from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ops.elementwise.logic import BitNot
+from alpenglow.ops.reduction.reduction import ReduceMax, filled
+from alpenglow.ops.reduction.scan import CumSum
+from alpenglow.ops.tensor.counted import NonZero, Unique
+from alpenglow.ops.tensor.gather import Gather, ScatterElements
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.ops.tensor.movement import Concat, Slice, Transpose, stretch
+
+
+@on("aten.nonzero.default")
+def nonzero(s: Site, x: Value) -> Made:
+    if not x.type.rank:
+        found = places(s, s.reshaped(x, (1,)))
+        return s.filled(0, TensorType("i64", (found.type.shape[1], 0)))
+    return s.g(Transpose((1, 0)), places(s, x))
+
+
+@on("aten.masked_select.default")
+def masked_select(s: Site, x: Value, mask: Value) -> Made:
+    shape = x.type.shape if x.type.rank >= mask.type.rank else mask.type.shape
+    shape = tuple(b if a == 1 else a for a, b in zip(
+        (1,) * (len(shape) - x.type.rank) + x.type.shape,
+        (1,) * (len(shape) - mask.type.rank) + mask.type.shape, strict=True,
+    ))  # fmt: skip
+    count = product(shape)
+    s.at_most(s.result.shape[0], count)  # PyTorch counts x alone, also where the mask stretches it
+    flat = s.reshaped(stretch(s.g, x, shape), (count,))
+    chosen = places(s, s.reshaped(stretch(s.g, mask, shape), (count,)))
+    return s.g(Gather(0), flat, s.reshaped(chosen, (chosen.type.shape[1],)))
+
+
+@on("aten.bincount.default")
+def bincount(s: Site, x: Value, weights: Value | None = None, minlength: int = 0) -> Made:
+    """Count each number from 0 to the largest, or sum its weights."""
+    (extent,) = x.type.shape
+    if known(extent) and extent == 0:
+        return s.filled(0, s.result.with_shape((minlength,)))
+    numbers = s.cast(x, "i64")
+    most = s.g(ReduceMax((0,), True), numbers)
+    (n,), _ = s.cut(s.g(Maximum(), s.g(Add(), most, filled(s.g, 1, most)),
+                        filled(s.g, minlength, most)))  # fmt: skip
+    at = s.g(InRange(0, n - 1, f"{s.call.target} '{s.call.name}': a number"), numbers)
+    total = s.result.with_shape((n,))
+    each = s.filled(1, total.with_shape((extent,))) if weights is None else weights
+    return s.g(ScatterElements(0, "add"), s.filled(0, total), at, s.cast(each, total.dtype))
+
+
+def places(s: Site, x: Value) -> Value:
+    """Return the coordinates of the elements that are not 0, a column each."""
+    coordinates, count = s.g.add(NonZero(), [x]).results
+    (n,), (coordinates,) = s.cut(count, coordinates)
+    return first(s, coordinates, n)
+
+
+def first(s: Site, x: Value, n: Dim) -> Value:
+    """Return the first n elements of x along the last axis, of which there are as many."""
+    sizes = (*x.type.shape[:-1], n)
+    return s.g(Slice((0,) * x.type.rank, sizes, (1,) * x.type.rank), x)
+
+
+def kinds(s: Site, x: Value, axis: int, sort: bool) -> tuple[Value, Value, Value]:
+    """Return slices that differ, which of these each slice is, and how many are alike."""
+    leaders, inverse, counts, count = s.g.add(Unique(axis, sort), [x]).results
+    (n,), (leaders, inverse, counts) = s.cut(count, leaders, inverse, counts)
+    leaders, counts = first(s, leaders, n), first(s, counts, n)
+    return s.g(Gather(axis), x, leaders), inverse, counts
+
+
+@on("aten._unique2.default")
+def unique2(
+    s: Site, x: Value, sorted: bool = True, return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Made:  # fmt: skip
+    """The kinds are sorted whatever is asked: PyTorch on CPUs does so, too."""
+    y, inverse, counts = kinds(s, s.reshaped(x, (product(x.type.shape),)), 0, True)
+    return [y, s.reshaped(inverse, x.type.shape), counts]
+
+
+@on("aten.unique_dim.default")
+def unique_dim(
+    s: Site, x: Value, dim: int, sorted: bool = True, return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Made:  # fmt: skip
+    return kinds(s, x, axis_of(dim, x.type.rank), True)
+
+
+@on("aten.unique_consecutive.default")
+def unique_consecutive(
+    s: Site, x: Value, return_inverse: bool = False, return_counts: bool = False,
+    dim: int | None = None,
+) -> Made:  # fmt: skip
+    """Return the first of each run of slices that are alike, of which run each is, and how long."""
+    if s.result.rank != (1 if dim is None else x.type.rank):
+        # PyTorch's inference of shapes differs from its kernel here, for dim < 0.  No program is
+        # converted that was traced with it, for whatever read those shapes has numbers of them.
+        raise UnsupportedError(f"runs of {x.type} along {dim}, which are stated as {s.result}")
+    y = s.reshaped(x, (product(x.type.shape),)) if dim is None else x
+    axis = 0 if dim is None else axis_of(dim, x.type.rank)
+    extent = y.type.shape[axis]
+    if is_open(extent):
+        raise UnsupportedError(f"runs along an axis of {y.type}, which is open")
+    if not extent:
+        none = s.filled(0, TensorType("i64", (0,)))
+        return [y, s.reshaped(none, x.type.shape) if dim is None else none, none]
+    begun = s.cast(_differs(s, y, axis, extent), "i64")
+    runs = s.g(Sub(), s.g(CumSum(0), begun), filled(s.g, 1, begun))
+    found = places(s, begun)
+    n = found.type.shape[1]
+    starts = s.reshaped(found, (n,))
+    behind = s.g(Slice((1,), (n - 1,), (1,)), starts)
+    ends = s.g(Concat(0), behind, s.g.constant(np.array([extent])))
+    inverse = s.reshaped(runs, x.type.shape) if dim is None else runs
+    return [s.g(Gather(axis), y, starts), inverse, s.g(Sub(), ends, starts)]
+
+
+def _differs(s: Site, x: Value, axis: int, extent: Dim) -> Value:
+    """Return, for each slice along an axis, if it is the first or differs from the one before."""
+    rest = [i for i in range(x.type.rank) if i != axis]
+    moved = s.g(Transpose((axis, *rest)), x)
+    flat = s.reshaped(moved, (extent, product(moved.type.shape[1:])))
+    width = flat.type.shape[1]
+    after, before = (s.g(Slice((i, 0), (extent - 1, width), (1, 1)), flat) for i in (1, 0))
+    other = s.g(BitNot(), s.g(Equal(), after, before))
+    any_ = s.cast(s.g(ReduceMax((1,), False), s.cast(other, "u8")), "bool")
+    return s.g(Concat(0), s.g.constant(np.array([True])), any_)

@@ -1,0 +1,48 @@
+"""Converters for losses that stay whole, as PyTorch's own parts round between them."""
+
+from __future__ import annotations
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.numbers import wide
+from alpenglow.frontends.torch.table import Made, Site, on
+from alpenglow.ir.graph import Value
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Minimum, Mul, Neg, Sub
+from alpenglow.ops.elementwise.logarithm import Log1p
+from alpenglow.ops.elementwise.transcendental import Exp
+from alpenglow.ops.reduction.reduction import ReduceMean, ReduceSum, filled
+
+MEAN = 1
+"""What `reduction` is by default; 0 is none, 2 the sum."""
+
+
+@on("aten.binary_cross_entropy_with_logits.default")
+def cross_entropy_of_logits(
+    s: Site, x: Value, target: Value, weight: Value | None = None,
+    pos_weight: Value | None = None, reduction: int = MEAN,
+) -> Made:  # fmt: skip
+    """(1 - t) x - log(sigmoid(x)), this times 1 + (p - 1) t where p is the positives' weight."""
+    g, dtype, shape = s.g, wide(s.result.dtype), x.type.shape
+    y, t = s.broadcast(s.cast(x, dtype), s.cast(target, dtype), shape=shape)
+    one = filled(g, 1, y)
+    logarithm = g(Sub(), g(Minimum(), y, filled(g, 0, y)),
+                  g(Log1p(), g(Exp(), g(Neg(), g(Abs(), y)))))  # fmt: skip
+    if pos_weight is not None:
+        (p,) = s.broadcast(s.cast(pos_weight, dtype), shape=shape)
+        logarithm = g(Mul(), logarithm, g(Add(), g(Mul(), g(Sub(), p, one), t), one))
+    loss = g(Sub(), g(Mul(), g(Sub(), one, t), y), logarithm)
+    if weight is not None:
+        loss = g(Mul(), loss, *s.broadcast(s.cast(weight, dtype), shape=shape))
+    return s.cast(reduced(s, loss, reduction), s.result.dtype)
+
+
+def reduced(s: Site, loss: Value, reduction: int) -> Value:
+    """Return losses as they are, their mean or their sum."""
+    axes = tuple(range(loss.type.rank))
+    match reduction:
+        case 0:
+            return loss
+        case 1:
+            return s.g(ReduceMean(axes, False), loss)
+        case 2:
+            return s.g(ReduceSum(axes, False), loss)
+    raise ModelError(f"reduction is {reduction}, expected 0, 1 or 2")

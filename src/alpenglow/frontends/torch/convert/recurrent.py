@@ -1,0 +1,262 @@
+"""Converters for recurrent layers, which stay whole: a layer and direction is one operator.
+
+All steps of a direction are multiplied by its weights at once; what is carried from step to step is
+the recurrent operator's business.  Gates are put in our order: input, output, forget, cell, and
+update, reset, hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.torch.convert.contraction import plus, product_of
+from alpenglow.frontends.torch.table import Made, Site, on
+from alpenglow.ir.dims import Dim, is_open
+from alpenglow.ir.graph import Value
+from alpenglow.ops.elementwise.activation import Sigmoid, Tanh
+from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.tensor.movement import Concat, Slice, Transpose
+
+IOFC = (0, 3, 1, 2)
+"""Where the gates input, output, forget, cell stand in PyTorch's weights of an LSTM."""
+
+URH = (1, 0, 2)
+"""Where update, reset and hidden stand in those of a GRU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of one direction of a layer; `project` makes a smaller h of the hidden state."""
+
+    of_input: Value
+    of_state: Value
+    input_bias: Value | None
+    state_bias: Value | None
+    project: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of layer: the order of its gates, and whether it has a cell state."""
+
+    gates: tuple[int, ...]
+    has_cell: bool = False
+    function: str = ""
+
+
+LSTM = Kind(IOFC, has_cell=True)
+GRU = Kind(URH)
+
+States = tuple[Value, ...]
+
+
+# ── operators ──
+
+
+@on("aten.lstm.input")
+def lstm(
+    s: Site, input: Value, hx: Sequence[Value], params: Sequence[Value], has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Made:  # fmt: skip
+    check_dropout(dropout, train, num_layers)
+    return stacked(s, LSTM, input, tuple(hx), params, has_biases, num_layers, bidirectional,
+                   batch_first)  # fmt: skip
+
+
+@on("aten.gru.input")
+def gru(
+    s: Site, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Made:  # fmt: skip
+    check_dropout(dropout, train, num_layers)
+    return stacked(s, GRU, input, (hx,), params, has_biases, num_layers, bidirectional,
+                   batch_first)  # fmt: skip
+
+
+def plain(name: str, function: str) -> None:
+    """Register the plain recurrent layer of an activation."""
+
+    @on(f"aten.{name}.input")
+    def convert(
+        s: Site, input: Value, hx: Value, params: Sequence[Value], has_biases: bool,
+        num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+    ) -> Made:  # fmt: skip
+        check_dropout(dropout, train, num_layers)
+        return stacked(s, Kind((0,), function=function), input, (hx,), params, has_biases,
+                       num_layers, bidirectional, batch_first)  # fmt: skip
+
+
+plain("rnn_tanh", "tanh")
+plain("rnn_relu", "relu")
+
+
+@on("aten.mkldnn_rnn_layer.default")
+def mkldnn_layer(
+    s: Site, input: Value, weight0: Value, weight1: Value, weight2: Value, weight3: Value,
+    hx_: Value, cx_: Value, reverse: bool, batch_sizes: Sequence[int], mode: int,
+    hidden_size: int, num_layers: int, has_biases: bool, bidirectional: bool, batch_first: bool,
+    train: bool,
+) -> Made:  # fmt: skip
+    """One direction of one layer of an LSTM, the only mode that PyTorch makes it of."""
+    if mode != 2 or num_layers != 1 or bidirectional or batch_first or batch_sizes or s.is_read(3):
+        raise UnsupportedError("a layer of oneDNN's that is no single direction of an LSTM")
+    w = Weights(weight0, weight1, weight2, weight3, None)
+    if not has_biases:
+        w = Weights(weight0, weight1, None, None, None)
+    start = tuple(s.reshaped(v, v.type.shape[-2:]) for v in (hx_, cx_))
+    y, *states = direction(s, LSTM, input, start, w, reverse)
+    return [y, *(s.reshaped(v, s.stated(1).shape) for v in states), None]
+
+
+# ── layers ──
+
+
+def check_dropout(dropout: float, train: bool, layers: int) -> None:
+    """Raise UnsupportedError if elements between layers are dropped at random."""
+    if train and dropout and layers > 1:
+        raise UnsupportedError(f"a recurrent layer in training with dropout, p = {dropout}")
+
+
+def stacked(
+    s: Site, kind: Kind, x: Value, states: States, params: Sequence[Value], has_biases: bool,
+    layers: int, bidirectional: bool, batch_first: bool,
+) -> list[Value]:  # fmt: skip
+    """Return the output of layers on each other, and the final states of all directions."""
+    y = s.g(Transpose((1, 0, 2)), x) if batch_first else x
+    directions = 2 if bidirectional else 1
+    weights = listed(params, has_biases, layers * directions)
+    ends: list[list[Value]] = [[] for _ in states]
+    for layer in range(layers):
+        outputs = []
+        for d in range(directions):
+            i = layer * directions + d
+            start = tuple(row(s, state, i) for state in states)
+            output, *final = direction(s, kind, y, start, weights[i], d == 1)
+            outputs.append(output)
+            for end, state in zip(ends, final, strict=True):
+                end.append(state)
+        y = outputs[0] if directions == 1 else s.g(Concat(2), *outputs)
+    y = s.g(Transpose((1, 0, 2)), y) if batch_first else y
+    return [y, *(gathered(s, end) for end in ends)]
+
+
+def listed(params: Sequence[Value], has_biases: bool, count: int) -> list[Weights]:
+    """Return the weights of each direction; raise ModelError if their number does not fit."""
+    each, rest = divmod(len(params), count)
+    projects = each - (4 if has_biases else 2)
+    if rest or projects not in (0, 1):
+        raise ModelError(f"{len(params)} weights are given for {count} directions")
+    sets = []
+    for i in range(count):
+        own: list[Value | None] = list(params[i * each : (i + 1) * each])
+        project = own.pop() if projects else None
+        w, r, *biases = own
+        assert w is not None and r is not None, "weights are there"
+        first, second = biases or (None, None)
+        sets.append(Weights(w, r, first, second, project))
+    return sets
+
+
+def row(s: Site, states: Value, i: int) -> Value:
+    """Return the state [B, H] of a direction."""
+    _, batch, units = states.type.shape
+    return s.reshaped(s.g(Slice((i, 0, 0), (1, batch, units), (1, 1, 1)), states), (batch, units))
+
+
+def gathered(s: Site, states: Sequence[Value]) -> Value:
+    """Return the final states of all directions as one tensor."""
+    rows = [s.reshaped(v, (1, *v.type.shape)) for v in states]
+    return rows[0] if len(rows) == 1 else s.g(Concat(0), *rows)
+
+
+def direction(
+    s: Site, kind: Kind, x: Value, start: States, w: Weights, reverse: bool
+) -> tuple[Value, ...]:
+    """Return the output [T, B, H] of one direction, and its final states."""
+    steps, batch, features = x.type.shape
+    count = len(kind.gates)
+    r = s.g(Transpose((1, 0)), ordered(s, w.of_state, kind))
+    rows = s.reshaped(x, (steps * batch, features))
+    flat = product_of(s, rows, s.g(Transpose((1, 0)), ordered(s, w.of_input, kind)))
+    if w.input_bias is not None:
+        flat = plus(s, ordered(s, w.input_bias, kind), flat, 1, 1)
+    hidden = None if w.state_bias is None else ordered(s, w.state_bias, kind)
+    if hidden is not None and kind is not GRU:
+        flat = plus(s, hidden, flat, 1, 1)
+    xw = s.reshaped(flat, (steps, batch, flat.type.shape[1]))
+    if kind.has_cell:
+        if w.project is not None:
+            return projected(s, xw, r, start, w.project, reverse)
+        return s.g.add(Lstm(reverse), [xw, r, *start, None, None]).results
+    if count == 1:
+        return s.g.add(Rnn(reverse, ((kind.function, 0.0, 0.0),)), [xw, r, *start, None]).results
+    return gated(s, xw, r, start[0], hidden, reverse)
+
+
+def gated(
+    s: Site, xw: Value, r: Value, start: Value, hidden: Value | None, reverse: bool
+) -> tuple[Value, ...]:
+    """Return a GRU's output and final state; the bias of its hidden gate is reset with it."""
+    units = start.type.shape[1]
+    if hidden is None:
+        zero = s.spread(s.constant(0.0, xw.type.dtype), (units,))
+        return s.g.add(Gru(reverse), [xw, r, start, zero, None]).results
+    last = s.g(Slice((units * 2,), (units,), (1,)), hidden)
+    first = s.g(Slice((0,), (units * 2,), (1,)), hidden)
+    zero = s.spread(s.constant(0.0, xw.type.dtype), (units,))
+    whole = plus(s, s.g(Concat(0), first, zero), xw, 1, 1)
+    return s.g.add(Gru(reverse), [whole, r, start, last, None]).results
+
+
+def ordered(s: Site, w: Value, kind: Kind) -> Value:
+    """Return weights or a bias with the gates in our order."""
+    count = len(kind.gates)
+    if count == 1:
+        return w
+    rows, *rest = w.type.shape
+    units: Dim = rows // count
+    parts = [
+        s.g(Slice((units * gate, *[0] * len(rest)), (units, *rest), (1,) * w.type.rank), w)
+        for gate in kind.gates
+    ]
+    return s.g(Concat(0), *parts)
+
+
+# ── hidden states that are projected ──
+
+
+def projected(
+    s: Site, xw: Value, r: Value, start: States, project: Value, reverse: bool
+) -> tuple[Value, ...]:
+    """Return the output and final states of an LSTM whose h is made smaller, step by step."""
+    steps, batch, columns = xw.type.shape
+    if is_open(steps):
+        raise UnsupportedError("an LSTM with a projection over an open number of steps")
+    h, c = start
+    down = s.g(Transpose((1, 0)), project)
+    outputs: list[Value] = []
+    for t in range(int(steps))[:: -1 if reverse else 1]:
+        one = s.g(Slice((t, 0, 0), (1, batch, columns), (1, 1, 1)), xw)
+        sums = s.g(Add(), s.reshaped(one, (batch, columns)), product_of(s, h, r))
+        full, c = advanced(s, sums, c)
+        h = product_of(s, full, down)
+        outputs.append(s.reshaped(h, (1, *h.type.shape)))
+    if not outputs:
+        raise UnsupportedError("an LSTM with a projection over no steps")
+    if reverse:
+        outputs.reverse()
+    return (outputs[0] if len(outputs) == 1 else s.g(Concat(0), *outputs)), h, c
+
+
+def advanced(s: Site, sums: Value, c: Value) -> tuple[Value, Value]:
+    """Return the next hidden and cell state, of the sums that go into the gates."""
+    batch, units = c.type.shape
+    i, o, forget, cell = (
+        s.g(Slice((0, units * k), (batch, units), (1, 1)), sums) for k in range(4)
+    )  # fmt: skip
+    kept = s.g(Mul(), s.g(Sigmoid(), forget), c)
+    after = s.g(Add(), kept, s.g(Mul(), s.g(Sigmoid(), i), s.g(Tanh(), cell)))
+    return s.g(Mul(), s.g(Sigmoid(), o), s.g(Tanh(), after)), after

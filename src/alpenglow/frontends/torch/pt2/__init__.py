@@ -1,0 +1,1 @@
+"""Reading `.pt2` files without PyTorch."""

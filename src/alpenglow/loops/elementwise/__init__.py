@@ -1,0 +1,1 @@
+"""Loop forms of operators that compute each element by itself."""

@@ -1,0 +1,1 @@
+"""Loop forms of operators on images."""

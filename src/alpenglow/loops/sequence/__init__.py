@@ -1,0 +1,1 @@
+"""Loop forms of operators that go through a sequence."""

@@ -1,0 +1,1 @@
+"""Loop forms of operators that move, pick, order, count or fill elements."""

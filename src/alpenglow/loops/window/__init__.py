@@ -1,0 +1,1 @@
+"""Loop forms of products, convolution and pooling."""

@@ -1,0 +1,1 @@
+"""Operators that compute each element from those at the same place."""

@@ -1,0 +1,1 @@
+"""Operators on images: resizing, sampling, regions of interest, boxes."""

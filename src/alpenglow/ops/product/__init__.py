@@ -1,0 +1,1 @@
+"""Matrix products, convolution, Einstein sums and attention."""

@@ -1,0 +1,1 @@
+"""Operators that combine the elements along axes, and normalization by what they give."""

@@ -1,0 +1,1 @@
+"""Operators that go through a sequence: recurrent layers, spectra, caches, CTC."""

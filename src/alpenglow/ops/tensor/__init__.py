@@ -1,0 +1,1 @@
+"""Operators that move, pick, order, count or fill elements."""

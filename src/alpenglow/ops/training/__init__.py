@@ -1,0 +1,1 @@
+"""Losses, optimizers, and gradients that a model states."""

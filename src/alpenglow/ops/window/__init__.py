@@ -1,0 +1,1 @@
+"""Pooling, and convolutions that are transposed, deformed or differentiated."""

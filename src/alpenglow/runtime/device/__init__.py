@@ -1,0 +1,1 @@
+"""Devices with memory of their own."""

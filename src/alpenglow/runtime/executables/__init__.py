@@ -1,0 +1,1 @@
+"""The kinds of executables, and what they tell of themselves."""

@@ -1,0 +1,432 @@
+"""Executables: compiled models, ready to be called.
+
+What a caller sees of one stands here; how it runs is said by what it is: an artifact in this
+process (`runtime.executables.installed`), code for open extents that is made as these are met
+(`runtime.executables.open_extents`), parts that depend on data (`runtime.staged.staged`), or an
+artifact on a device with memory of its own (`runtime.device.remote`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from alpenglow.base.cpus import default_threads
+from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
+from alpenglow.base.words import shown
+from alpenglow.ir.graph import Value
+from alpenglow.ir.metadata import Metadata
+from alpenglow.ir.structure import Structure, tensors
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.machines.api import Artifact, Device
+from alpenglow.machines.registry import device_for
+from alpenglow.program import print_program
+from alpenglow.runtime.archive import archive
+from alpenglow.runtime.call import ahead, calls, feeds, short
+from alpenglow.runtime.call.calls import Call, Queue, StopWord
+from alpenglow.runtime.call.feeds import Places
+from alpenglow.runtime.executables import describe
+from alpenglow.runtime.executables.describe import Description
+from alpenglow.runtime.executables.timing import Timings
+from alpenglow.runtime.memory.layout import Place
+from alpenglow.runtime.session import lasting
+from alpenglow.runtime.session.held import Held
+from alpenglow.runtime.session.session import Session
+
+Restore = Callable[[Any, int | None], "Executable"]
+
+
+PUBLIC = frozenset({
+    "artifact", "artifacts", "arun", "cancel", "fingerprint", "inputs", "is_open", "metadata",
+    "name", "outputs", "run", "save", "session", "submit", "target", "threads", "timed",
+    "timings", "warm",
+})  # fmt: skip
+"""The names of an Executable that `dir` lists."""
+
+
+class Executable(ABC):
+    """A compiled model.  Call it with arrays in input order or by name, or `run` it with a dict.
+
+    `inputs` and `outputs` are the types by name, `name` is the model's, `metadata` what its file
+    says of itself, `target` what the code is for, `threads` how many a call may use (None: as many
+    as there is CPU time for).  Threads may call it at the same time.  One that was compiled for
+    another machine can be saved, but not run.  A call begins with the initial values of variables
+    and forgets what it assigns; a `session` remembers it.
+    """
+
+    is_open = False
+    """True if more is compiled as it is called."""
+
+    restore: Restore | None = None
+    """A function of a module that makes an Executable of what its archive holds; it is pickled by
+    name."""
+
+    _table: Place | None = None
+    """Where all calls run, if there is one table for them, with nothing interpreted or hidden."""
+
+    _initial: Mapping[str, Value] = MappingProxyType({})
+
+    _growing: Mapping[str, int] = MappingProxyType({})
+    manager: Queue | None = None  # of requests, once there has been one
+    device: Device | None = None  # with memory of its own, which runs the code
+
+    def __init__(
+        self,
+        name: str,
+        metadata: Metadata,
+        target: Target,
+        threads: int | None,
+        inputs: Mapping[str, TensorType],
+        outputs: Mapping[str, TensorType],
+    ) -> None:
+        self.name, self.metadata, self.target = name, metadata, target
+        self.threads = threads
+        self.inputs = dict(inputs)
+        self.outputs = dict(outputs)
+        self._structure = structured(metadata, inputs, outputs)
+        self._runs_here = target.is_host_compatible()
+        self._known = short.ShortPlaces()
+        self._running: set[StopWord | Call] = set()
+
+    def __repr__(self) -> str:
+        return str(self._description())
+
+    def __dir__(self) -> list[str]:
+        """Return the names that callers need; the others are for modules of `alpenglow.runtime`."""
+        return sorted({*PUBLIC, *(name for name in super().__dir__() if name.startswith("_"))})
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        head = describe.head(self.name, self.target, self.threads or default_threads())
+        code = describe.code(self.artifacts, is_open=self.is_open)
+        return Description("Executable", head, self.inputs, self.outputs, code)
+
+    @property
+    @abstractmethod
+    def artifacts(self) -> list[Artifact]:
+        """What has been compiled so far: one, or one for each kind of extents met."""
+
+    @property
+    def artifact(self) -> Artifact:
+        """All that is compiled; raises UnsupportedError where that grows with calls."""
+        if self.is_open:
+            raise UnsupportedError(
+                f"{shown(self.name)} is compiled as it is called: it has no one artifact",
+                hint="artifacts lists what there is so far",
+            )
+        return self.artifacts[0]
+
+    @abstractmethod
+    def archived(self, treated: str = "saved") -> archive.Archived:
+        """Return what its archive holds; raise UnsupportedError if it cannot be `treated` so."""
+
+    @abstractmethod
+    def _run(
+        self,
+        arrays: Mapping[str, Any],
+        out: Mapping[str, Any],
+        call: Call | None,
+        held: Held | None = None,
+    ) -> dict[str, Any]:
+        """Return all outputs by name, those that `out` names in the arrays there.
+
+        `held` is what variables hold; without it they have their initial values.
+        """
+
+    def short_place(self, arrays: Sequence[Any], lends: bool = False) -> Place | None:
+        """Return where a call with inputs of these shapes runs quickly, if one has run there.
+
+        `arrays` is anything with shapes, in input order.  Whoever `lends` gives the memory of
+        variables, too.
+        """
+        place = self._table or self._known.place(arrays)
+        if place is None or place[1].is_long or (place[0].remembers and not lends):
+            return None
+        return place
+
+    @property
+    def running(self) -> set[StopWord | Call]:
+        """The calls whose code runs now."""
+        return self._running
+
+    def session(
+        self, length: int | None = None, inputs: Mapping[str, Any] | None = None
+    ) -> Session:
+        """Return a new session, whose variables have their initial values.
+
+        Where some grow, as a cache of keys and values, there is room for `length` rows.  `inputs`
+        are arrays for inputs that stay the same, by name: they are checked and copied once, and
+        calls give the others alone.  Raises OptionError where the length is missing, or nothing
+        grows, FeedError where an array does not fit.
+        """
+        if not self._growing and length is not None:
+            raise OptionError(
+                f"length is {length!r}, but no variable of {shown(self.name)} grows",
+                hint="compile(…, state=True) makes caches of keys and values variables that do",
+            )
+        whole = isinstance(length, int) and not isinstance(length, bool)
+        if self._growing and (not whole or length is None or length < 1):
+            raise OptionError(
+                f"length is {length!r}, expected how many rows of state there is room for",
+                hint="session(length=2048): one a token of a decoder",
+            )
+        return Session(self, length, lasting.fitted(self.inputs, {} if inputs is None else inputs))
+
+    @property
+    def initial(self) -> Mapping[str, Value]:
+        """What variables hold before the first call, by name."""
+        return self._initial
+
+    @property
+    def growing(self) -> Mapping[str, int]:
+        """The axes along which variables grow, by name."""
+        return self._growing
+
+    @property
+    def structure(self) -> Structure | None:
+        """How arguments and results are made of tensors; None if they are arrays in order."""
+        return self._structure
+
+    def fingerprint(self) -> str:
+        """Return a hash of what the model computes, weights included."""
+        texts = [print_program(a.program) for a in self.artifacts]
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this Executable to `path` (by custom, `.ago`) for `open` to read.
+
+        What has been compiled so far goes with it; where the graph depends on data, that is all
+        that can be run.  The file is complete or not there at all.  Raises OSError where it cannot
+        be written, and UnsupportedError where what is compiled cannot be saved.
+        """
+        archive.write(self.archived(), path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the archive: unpickling runs what is in it, as `open` does."""
+        content = archive.to_bytes(self.archived("pickled or copied"))
+        assert self.restore is not None, f"what made {self.name} says what opens it again"
+        return restored, (self.restore, content, self.threads)
+
+    def __call__(
+        self,
+        *arrays: Any,
+        out: Places | None = None,
+        outputs: Sequence[str] | None = None,
+        **by_name: Any,
+    ) -> Array | Any:
+        """Return the output for arrays in input order; a tuple if there are several outputs.
+
+        Which of the two is known when it runs, so its type is an array or anything: a union with
+        tuples would have to be taken apart at every use.
+        Inputs may be given by name instead, behind those in order: ``exe(x, mask=m)``; one that is
+        called `out` or `outputs` only in order.  These two are as for `run`.
+
+        Where the model was traced with dicts, lists or objects for arguments, or returned such, an
+        Executable takes and returns the same (`metadata.structure`).
+        """
+        if self._structure is not None:
+            fed = self._structure.feeds(arrays, by_name)
+            results = self.run(fed, out, outputs=outputs)
+            return self._structure.results(results) if outputs is None else tuple(results.values())
+        reply = None
+        if not by_name and out is None and outputs is None:
+            place = self._table or self._known.place(arrays)
+            reply = None if place is None else short.run(place, arrays, self.threads, self._running)
+        if reply is None:
+            inputs = feeds.given(self.inputs, arrays, by_name)
+            reply = list(self.run(inputs, out, outputs=outputs).values())
+        return reply[0] if len(reply) == 1 else tuple(reply)
+
+    def run(
+        self,
+        feeds: Mapping[str, Any],
+        out: Places | None = None,
+        timeout: float | None = None,
+        outputs: Sequence[str] | None = None,
+        device: bool = False,
+    ) -> dict[str, Any]:
+        """Return the outputs by name.
+
+        `feeds` holds an array (or anything with DLPack or the array interface) for each input.
+        `outputs` names those that are wanted, in that order; all are computed.  `out` holds arrays
+        to write outputs into: the one array of the only output wanted, arrays by name, or a list
+        with an array or None for each output wanted.
+
+        With `device`, what runs on a device with memory of its own returns DeviceArrays, which stay
+        there, and as soon as all is begun: the next call may begin meanwhile.  Such arrays are fed
+        without a copy by way of the host.
+
+        Raises FeedError where names, shapes or element types do not fit, TimeLimitError once
+        `timeout` seconds have passed, and CancelledError if `cancel` ends the call; then arrays in
+        `out` hold anything.
+        """
+        call = None if timeout is None else Call(calls.deadline_of(timeout))
+        if device:
+            self._check_host()
+            if out is not None:
+                raise OptionError("out takes arrays of the host, which device=True leaves alone")
+            return dict(self.begin(feeds, outputs, call))
+        usual = call is None and out is None and outputs is None
+        reply = self.run_short(feeds) if usual and type(feeds) is dict else None
+        return self.run_some(feeds, out, outputs, call) if reply is None else reply
+
+    def run_short(
+        self, feeds: Mapping[str, Any], held: Held | None = None
+    ) -> dict[str, Array] | None:
+        """Return the outputs by name if a call with such inputs is short and known, else None.
+
+        `held` is what variables hold, none of which grows.
+        """
+        if len(feeds) != len(self.inputs):
+            return None
+        arrays = [feeds.get(n) for n in self.inputs]
+        place = self._table or self._known.place(arrays)
+        if place is None:
+            return None
+        made = short.run(place, arrays, self.threads, self._running, None, held)
+        return None if made is None else dict(zip(place[0].results, made, strict=True))
+
+    def begin(
+        self, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call | None
+    ) -> Mapping[str, Any]:
+        """Return the outputs that are wanted as arrays on the device, as soon as all is begun."""
+        raise OptionError(
+            f"device=True is for what runs on a device of its own, not as '{self.target}'",
+            hint="leave it out: arrays of the host are where they are computed",
+        )
+
+    def submit(
+        self,
+        feeds: Mapping[str, Any],
+        priority: int = 0,
+        deadline: float | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> Future[dict[str, Any]]:
+        """Return a future of what `run` returns: requests run one after another.
+
+        The one of the highest priority comes first, of equals the first that came.  One that is not
+        done at its deadline, a time of `time.monotonic()`, fails with TimeLimitError; if it waits
+        till then it never runs.  `timeout` is the same in seconds from now.
+        `cancel` ends the call, too.  Arrays stay as they are meanwhile.
+
+        Raises FeedError where names do not fit, BusyError if too many wait, TimeLimitError if the
+        deadline has passed; the future has what else `run` raises.
+        """
+        self._check_host()
+        requests = import_module("alpenglow.runtime.call.requests")
+        end = calls.end_of(deadline, timeout)
+        future: Future[dict[str, Any]] = requests.submit(self, feeds, outputs, priority, end)
+        return future
+
+    async def arun(
+        self,
+        feeds: Mapping[str, Any],
+        out: Places | None = None,
+        timeout: float | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        """Do what `run` does on a thread of asyncio's, while the event loop goes on.
+
+        Cancelling the task ends the call, and returns when its code has ended.  `timeout` counts
+        the time that is spent waiting for a thread, too.
+        """
+        self._check_host()
+        call = Call(calls.deadline_of(timeout))
+        run = partial(self.run_some, feeds, out, outputs, call)
+        awaited = import_module("alpenglow.runtime.call.awaited")
+        results: dict[str, Array] = await awaited.run(call, run)
+        return results
+
+    def _check_host(self) -> None:
+        """Raise UnsupportedError if this process cannot run the code, DeviceError if its device is
+        not here."""
+        if not self._runs_here:
+            device_for(self.target)
+            raise UnsupportedError(
+                f"code for target '{self.target}' does not run on this machine",
+                hint="compile with target='cpu' to run here, or save it and open it there",
+            )
+
+    def run_some(
+        self,
+        arrays: Mapping[str, Any],
+        out: Places | None,
+        outputs: Sequence[str] | None,
+        call: Call | None,
+        held: Held | None = None,
+    ) -> dict[str, Any]:
+        """Return the outputs that are wanted, in order; `out` says where some go."""
+        self._check_host()
+        wanted = feeds.chosen(outputs, self.outputs)
+        results = self._run(arrays, feeds.places(out, wanted, self.outputs), call, held)
+        return results if outputs is None else {name: results[name] for name in wanted}
+
+    def warm(self, shapes: ahead.Shapes | Sequence[ahead.Shapes]) -> None:
+        """Compile what calls with inputs of these shapes need, so that the first is not slow.
+
+        `shapes` is a dict from names of inputs to shapes, or a list of such; inputs whose shapes
+        follow from those of others may be left out.  Nothing is run.  Raises FeedError where
+        shapes do not fit the inputs or the model, and UnsupportedError where what is compiled
+        depends on data: there, call it with some.
+        """
+        self._check_host()
+        for stand_in in ahead.stand_ins(self.inputs, shapes):
+            self._warm(stand_in)
+
+    def _warm(self, stand_in: Mapping[str, Array]) -> None:
+        """Compile what a call with arrays of these shapes needs, where that is not there yet."""
+        assert not self.is_open, "what is compiled as it is called says how"
+
+    def timings(self, feeds: Mapping[str, Any], rounds: int = 20) -> Timings:
+        """Return how long each instruction takes on these arrays: medians of `rounds` runs.
+
+        Each is timed by itself, in the order of a run, which costs a little more than the run does;
+        what a device with memory of its own runs it times itself.  Raises FeedError as `run` does,
+        and UnsupportedError for models that run in parts.
+        """
+        raise UnsupportedError(f"what runs as '{self.target}' is not timed by instructions")
+
+    def cancel(self) -> None:
+        """End all calls whose code is running now, from another thread: they raise CancelledError.
+
+        Interpreted instructions and compiling are not interrupted, only what would follow them.
+        """
+        for running in list(self._running):
+            running.stop(calls.CANCELLED)
+
+
+def structured(
+    metadata: Metadata, inputs: Iterable[str], outputs: Iterable[str]
+) -> Structure | None:  # fmt: skip
+    """Return how calls are structured; None where they take and return arrays in order.
+
+    An output that is no part of the result, as an argument that is changed, is there by name alone.
+    Raises ModelError if it names what is no input or output.
+    """
+    structure = metadata.structure
+    if structure is None:
+        return None
+    fed = set[str]().union(*(tensors(tree) for _, tree in structure.parameters))
+    returned = tensors(structure.result)
+    if fed != set(inputs) or not returned <= set(outputs):
+        raise ModelError(
+            f"the structure of calls names {', '.join(sorted(fed ^ set(inputs) or returned))}, "
+            "which the model does not have"
+        )
+    return None if structure.is_plain and returned == set(outputs) else structure
+
+
+def restored(restore: Restore, content: bytes, threads: int | None) -> Executable:
+    """Return the Executable whose archive was pickled."""
+    return restore(archive.read(content), threads)

@@ -1,0 +1,1 @@
+"""Arenas, argument tables, and weights larger than memory."""

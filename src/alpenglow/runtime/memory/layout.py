@@ -1,0 +1,538 @@
+"""Layouts: an artifact installed in this process, and the argument tables of its calls.
+
+What a call hands to compiled code is a table of numbers: addresses of constants, of places in an
+arena, of the caller's arrays, and run-time extents.  A layout knows what is in it for all time and
+what follows from the extents of a call; `Bound` is the table for one choice of extents.  An
+artifact without open extents has one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import ge
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.mapped import maps_of
+from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
+from alpenglow.ir import dims
+from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.graph import HIDDEN
+from alpenglow.ir.types import Array
+from alpenglow.machines.api import Artifact, Entry
+from alpenglow.machines.registry import this_process
+from alpenglow.ops.tensor.in_range import InRange
+from alpenglow.program import Buffer, Instr, Program, Region
+from alpenglow.program.bind import bind
+from alpenglow.program.interpret import Memory
+from alpenglow.program.offsets import Block, assign_offsets
+from alpenglow.program.plan import lifetimes
+from alpenglow.runtime.call.calls import StopWord
+from alpenglow.runtime.call.faults import Faults, check_in
+
+KEPT, KEPT_NBYTES = 1024, 4 << 20
+"""How many choices of extents a layout remembers, and how much of tables for them: each token that
+a decoder adds is another choice, and seldom comes again."""
+
+MOST_ROOMS = 8
+"""How many arenas a layout of open extents keeps between calls."""
+
+MOST_CONTEXTS = 64
+"""For how many choices of extents the tables in an arena are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Entries [begin, end) of the table: compiled, or one interpreted instruction."""
+
+    begin: int
+    end: int
+    number: int = -1
+    """Which of the interpreted instructions it is."""
+
+
+Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
+"""Element type and shape of an array, and where its address goes, with what is added to it."""
+
+
+@dataclass(slots=True, eq=False)
+class Bound:
+    """The argument table for given extents, as far as it is the same for every call.
+
+    `slots` says, for each input and output, where its address goes and what is added to it;
+    `forms` holds its element type and shape, `inputs` and `outputs` all of these in order.
+    `widest` is the largest extent: more threads have nothing to do; `values` are those of the
+    symbols.  A call `is_long` until one was seen not to be.  `pool` keeps contexts of calls that
+    have ended.
+    """
+
+    args: Array
+    extents: Array
+    arena_nbytes: int
+    slots: dict[str, list[tuple[int, int]]]
+    forms: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    inputs: list[Form]
+    outputs: list[Form]
+    interpreted: list[Instr]
+    make_memory: Callable[[Array], Memory] | None
+    widest: int
+    values: Mapping[str, int]
+    is_long: bool = True
+    pool: list[Context] = field(default_factory=list)
+    pooled: list[Context] = field(default_factory=list)
+    """All contexts that are in the pool, or will be again."""
+
+    def stop(self, reason: int) -> None:
+        """End the calls whose contexts are not in the pool."""
+        idle = set(map(id, self.pool))
+        for context in list(self.pooled):
+            if id(context) not in idle:
+                context.stop.stop(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Argument tables of many calls in one arena, a row each.
+
+    They lack what is added to the slots of the arena and of inputs and outputs: where these are.
+    """
+
+    args: Array
+    extents: Array
+    arena_nbytes: int
+    slots: dict[str, Array]
+
+
+class Context:
+    """The memory of one running call: arena, argument table, table to walk, and stop word."""
+
+    def __init__(self, layout: Layout, bound: Bound, arena: Array) -> None:
+        self.arena = arena
+        self.room: Room | None = None  # while a call runs
+        self.args = bound.args.copy()
+        self.args[layout.arena_slots] += np.uint64(address_of(self.arena))
+        self.table = layout.table.copy()
+        self.table[:, 1] += np.uint64(address_of(self.args))
+        self.table[:, 2] = bound.extents
+        self.base = address_of(self.table)
+        self.words = self.args.data
+        """The argument table for writing single addresses, which NumPy takes twice as long for."""
+        faults = Faults(layout.checks, 1, partial(_always, bound.values))
+        self.stop = StopWord(faults.error)
+        self.args[layout.stop_slots] = self.stop.address
+        self.args[layout.fault_slots] = faults.addresses()
+        self.memory = None if bound.make_memory is None else bound.make_memory(self.arena)
+
+
+class Room:
+    """An arena, and the contexts of all extents for which calls have run in it, one at a time."""
+
+    def __init__(self) -> None:
+        self.arena = np.empty(0, np.uint8)
+        self.contexts: dict[Bound, Context] = {}
+
+    def arena_for(self, nbytes: int) -> Array:
+        """Return the arena for one more context, another one if this is too small."""
+        if self.arena.nbytes < nbytes:
+            # Calls of growing extents should not each need new memory.
+            self.arena = aligned_bytes(nbytes + nbytes // 4)
+            self.contexts.clear()
+        elif len(self.contexts) >= MOST_CONTEXTS:
+            self.contexts.clear()
+        return self.arena
+
+
+def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
+    return values
+
+
+class Layout:
+    """An artifact in this process: its code, and how the argument tables of calls are made.
+
+    A call `is_table` if it is one table, with nothing interpreted or hidden, and `remembers` if
+    there are variables.  `results` are the names of the outputs, as the caller knows them.  If it
+    `streams`, it is told before each span, and after it.  `files` are those that constants are
+    mapped from.
+    """
+
+    streams = False
+    turn: AbstractContextManager[Any] = nullcontext()
+    """Calls run in blocks of this: side by side, but of a layout that streams."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = _aligned(artifact)
+        address = self._installed(artifact)
+        self._numbers: dict[Sym, int] = {}  # what follows from the extents of a call
+        self._args: list[int] = []
+        self._computed: list[tuple[int, int]] = []  # slot of an extent, its number
+        self._offsets: list[tuple[int, str, int, int]] = []  # slot, buffer, offset, number or -1
+        self._shifted: list[tuple[int, int]] = []  # slot in a constant, number that is added
+        self._stops: list[int] = []  # slots of the address of the stop word
+        self._faults: list[int] = []  # slots of the addresses of words for data out of range
+        self.checks: list[InRange] = []  # what may leave something there
+        self._callers: dict[str, list[tuple[int, Dim]]] = {}
+        self.spans: list[Span] = []
+        program = self.artifact.program
+        for b in program.buffers.values():
+            if b.space in ("input", "output", "variable"):
+                self._callers[b.name] = []
+        table: list[tuple[int, int, int]] = []
+        extents: list[Dim] = []
+        self.files = maps_of(b.array for b in program.buffers.values())
+        self._interpreted = 0
+        for entry, instr in zip(self.artifact.table, program.instrs(), strict=True):
+            if not entry.kernel:
+                self.spans.append(Span(len(table), len(table), self._interpreted))
+                self._interpreted += 1
+                continue
+            begin = self.spans.pop().begin if self._continues(instr) else len(table)
+            table.append((address(entry.kernel), 8 * len(self._args), 0))
+            extents.append(entry.extent)
+            self.spans.append(Span(begin, len(table)))
+            self._lay_out(instr, entry)
+        self.entries = len(table)
+        self.table = np.array(table or [(0, 0, 0)], np.uint64)
+        in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
+        fills = any(n.startswith(HIDDEN) for n in program.inputs)
+        self.is_table = in_one_piece and not fills
+        self.remembers = bool(program.variables)
+        self.results = [program.names.get(n, n) for n in program.outputs]
+        self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
+        self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
+        self._lives = lifetimes(program)
+        self._outer = {n: t for n in self._callers if (t := program.buffers[n].type) is not None}
+        self._prepare(program, artifact.guards)
+        self._rooms: list[Room] = []  # those free, where extents are open
+        self._plans: dict[tuple[int, ...], tuple[Array, int]] = {}
+        self._bounds: OrderedDict[tuple[int, ...], Bound] = OrderedDict()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call is one table, and nothing is remembered either."""
+        return self.is_table and not self.remembers
+
+    def _installed(self, artifact: Artifact) -> Callable[[str], int]:
+        """Install the code, and return what tells where a kernel lies."""
+        self._code = this_process().install(artifact)
+        return self._code.address
+
+    def _prepare(self, program: Program, guards: Iterable[tuple[Sym, str]]) -> None:
+        """Get ready what makes binding fast: index arrays, and functions of the symbols."""
+        number = {name: i for i, name in enumerate(self._lives)}
+        self._template = np.array(self._args, np.int64)
+        self._kept = min(KEPT, max(MOST_CONTEXTS, KEPT_NBYTES // max(self._template.nbytes, 1)))
+        self.arena_slots = np.array([slot for slot, *_ in self._offsets], np.intp)
+        self.stop_slots = np.array(self._stops, np.intp)
+        self.fault_slots = np.array(self._faults, np.intp)
+        self._arena_buffers = np.array([number[b] for _, b, _, _ in self._offsets], np.intp)
+        self._arena_fixed = np.array([offset for _, _, offset, _ in self._offsets], np.int64)
+        # Number -1 is the 0 that is appended to what is computed.
+        self._arena_numbers = np.array([n for *_, n in self._offsets], np.intp)
+        self._extent_slots = np.array([slot for slot, _ in self._computed], np.intp)
+        self._extent_numbers = np.array([n for _, n in self._computed], np.intp)
+        self._shifted_slots = np.array([slot for slot, _ in self._shifted], np.intp)
+        self._shifted_numbers = np.array([n for _, n in self._shifted], np.intp)
+        self.symbols = sorted(self._symbols())
+        sizes = [program.buffers[name].nbytes for name in self._lives]
+        shapes = ["(" + "".join(f"{d}, " for d in t.shape) + ")" for t in self._outer.values()]
+        offsets = [str(d) for uses in self._callers.values() for _, d in uses]
+        self._compute = compiled(self.symbols, [str(d) for d in self._numbers])
+        self._sizes = compiled(self.symbols, list(map(str, sizes)))
+        self._shapes = compiled(self.symbols, shapes)
+        self._shifts = compiled(self.symbols, offsets)
+        conditions = [f"({d}) {relation} 0" for d, relation in guards]
+        self._guard = compiled(self.symbols, [" and ".join(conditions) or "True"], "")
+
+    def _continues(self, instr: Instr) -> bool:
+        """Return whether an instruction runs in one go with what is compiled before it."""
+        return bool(self.spans) and self.spans[-1].number < 0
+
+    def _number(self, dim: Sym) -> int:
+        return self._numbers.setdefault(dim, len(self._numbers))
+
+    def _lay_out(self, instr: Instr, entry: Entry) -> None:
+        """Add the arguments of one instruction."""
+        for r in (*instr.outs, *instr.reads()):
+            self._args.append(self._address(r, len(self._args)))
+        if entry.stops:
+            self._stops.append(len(self._args))
+            self._args.append(0)
+        if entry.faults:
+            self.checks.append(check_in(instr))
+            self._faults.append(len(self._args))
+            self._args.append(0)
+        for dim in entry.extents:
+            self._computed.append((len(self._args), self._number(dim)))
+            self._args.append(0)
+
+    def _address(self, r: Region, slot: int) -> int:
+        """Return what is known of the address of a region; the rest is added for each call."""
+        b = self.artifact.program.buffers[r.buffer]
+        offset: Dim = r.offset * r.type.numpy.itemsize
+        if b.space == "const":
+            base = self._constant(b)
+            if not isinstance(offset, Sym):
+                return base + offset
+            self._shifted.append((slot, self._number(offset)))
+            return base
+        if b.space == "arena":
+            open_ = isinstance(offset, Sym)
+            number = self._number(offset) if isinstance(offset, Sym) else -1
+            self._offsets.append((slot, r.buffer, 0 if open_ else int(offset), number))
+        else:
+            self._callers[r.buffer].append((slot, offset))
+        return 0
+
+    def _constant(self, b: Buffer) -> int:
+        """Return where an instruction finds a constant."""
+        assert b.array is not None, f"{b.name} is a constant without contents"
+        return int(b.array.ctypes.data)
+
+    def _symbols(self) -> set[str]:
+        outer = {n for t in self._outer.values() if t is not None for n in t.symbols()}
+        guarded = {n for d, _ in self.artifact.guards for n in dims.names(d)}
+        return outer | guarded | {n for d in self._numbers for n in dims.names(d)}
+
+    def enter(self, span: int) -> None:
+        """Return when a span may run; of a layout that streams."""
+
+    def leave(self, span: int) -> None:
+        """Take note that a span has run; of a layout that streams."""
+
+    # ── binding ──
+
+    def serves(self, values: Mapping[str, int]) -> bool:
+        """Whether the code is right for these extents."""
+        return bool(self._guard(*(values[s] for s in self.symbols)))
+
+    def bound(self, values: Mapping[str, int]) -> Bound:
+        """Return the argument table for these extents."""
+        key = tuple(values[s] for s in self.symbols)
+        bound = self._bounds.get(key)
+        if bound is None:
+            bound = self._bounds[key] = self._bind({s: values[s] for s in self.symbols})
+            if len(self._bounds) > self._kept:
+                self._bounds.popitem(last=False)
+        return bound
+
+    def _bind(self, values: dict[str, int]) -> Bound:
+        numbers = tuple(values.values())
+        computed = np.array((*self._compute(*numbers), 0), np.int64)
+        places, arena = self._planned(numbers)
+        args = self._template.copy()
+        args[self.arena_slots] = (
+            places[self._arena_buffers] + self._arena_fixed + computed[self._arena_numbers]
+        )
+        args[self._extent_slots] = computed[self._extent_numbers]
+        if self._shifted:
+            args[self._shifted_slots] += computed[self._shifted_numbers]
+        extents = self._fixed_extents
+        if self._extents:
+            extents = extents.copy()
+            for i, number in self._extents:
+                extents[i] = computed[number]
+        shift = iter(self._shifts(*numbers))
+        slots = {n: [(slot, next(shift)) for slot, _ in uses]
+                 for n, uses in self._callers.items()}  # fmt: skip
+        shapes = self._shapes(*numbers)
+        forms = {n: (t.numpy, shape)
+                 for (n, t), shape in zip(self._outer.items(), shapes, strict=True)}  # fmt: skip
+        interpreted: list[Instr] = []
+        make = None
+        if self._interpreted:
+            memory = self.exact(values, places, arena)
+            pairs = zip(self.artifact.table, memory.instrs(), strict=True)
+            interpreted = [i for entry, i in pairs if not entry.kernel]
+            make = partial(Memory, memory)
+        inputs, outputs = (
+            [(*forms[n], slots[n]) for n in names]
+            for names in (self.artifact.program.inputs, self.artifact.program.outputs)
+        )
+        return Bound(
+            args.view(np.uint64), extents, arena, slots, forms, inputs, outputs, interpreted, make,
+            int(extents.max()), values,
+        )  # fmt: skip
+
+    def exact(self, values: Mapping[str, int], places: Array, arena: int) -> Program:
+        """Return the program with numbers for its extents, and its memory planned."""
+        program = self.artifact.program
+        bound = bind(program, values) if values else program
+        named = dict(zip(self._lives, places.tolist(), strict=True))
+        return replace(bound, buffers=_placed(bound.buffers, named), arena=arena)
+
+    @property
+    def arguments(self) -> int:
+        """How many arguments a call hands to compiled code."""
+        return len(self._args)
+
+    def spread(self, values: Mapping[str, int | Array], count: int) -> Spread:
+        """Return the tables of `count` calls whose extents are known: arrays where they differ."""
+        columns = [values[s] for s in self.symbols]
+        computed = np.zeros((count, len(self._numbers) + 1), np.int64)
+        for i, column in enumerate(self._compute(*columns)):
+            computed[:, i] = column
+        sizes = tuple(int(np.max(size)) for size in self._sizes(*columns))
+        places, arena = self._placed(sizes) if columns else self._planned(())
+        args = np.tile(self._template, (count, 1))
+        fixed = places[self._arena_buffers] + self._arena_fixed
+        args[:, self.arena_slots] = fixed + computed[:, self._arena_numbers]
+        args[:, self._extent_slots] = computed[:, self._extent_numbers]
+        args[:, self._shifted_slots] += computed[:, self._shifted_numbers]
+        extents = np.tile(self._fixed_extents.astype(np.int64), (count, 1))
+        for i, number in self._extents:
+            extents[:, i] = computed[:, number]
+        shift = iter(self._shifts(*columns))
+        for uses in self._callers.values():
+            for slot, _ in uses:
+                args[:, slot] = next(shift)
+        slots = {n: np.array([slot for slot, _ in uses], np.intp)
+                 for n, uses in self._callers.items()}  # fmt: skip
+        return Spread(args, extents, arena, slots)
+
+    def _planned(self, numbers: tuple[int, ...]) -> tuple[Array, int]:
+        """Return the place of every buffer in the arena, and how long that is.
+
+        Extents are rounded up for it, so that a plan serves many calls of nearly the same extents.
+        """
+        sizes: tuple[int, ...] = self._sizes(*numbers)
+        if not numbers:
+            program = self.artifact.program
+            places = [program.buffers[n].offset for n in self._lives]
+            return np.array(places, np.int64), program.arena
+        generous = self._sizes(*map(_rounded, numbers))
+        return self._placed(generous if all(map(ge, generous, sizes)) else sizes)
+
+    def _placed(self, sizes: tuple[int, ...]) -> tuple[Array, int]:
+        """Return the same for buffers of these sizes."""
+        if sizes not in self._plans:
+            lives = self._lives.values()
+            blocks = [Block(n, a, b + 1) for n, (a, b) in zip(sizes, lives, strict=True)]
+            placement = assign_offsets(blocks, ALIGNMENT)
+            if len(self._plans) == KEPT:
+                self._plans.clear()
+            self._plans[sizes] = np.array(placement.offsets, np.int64), placement.peak
+        return self._plans[sizes]
+
+    # ── running ──
+
+    def take(self, bound: Bound) -> Context:
+        """Return the memory of a call; to be given back.  Raises ModelError as `check_files`."""
+        if self.files:
+            self.check_files()
+        if self.symbols:
+            context = self._taken_from_room(bound)
+        else:
+            try:
+                context = bound.pool.pop()  # in one step: other threads do the same
+            except IndexError:
+                context = Context(self, bound, aligned_bytes(bound.arena_nbytes))
+                bound.pooled.append(context)
+        context.stop.word.value = 0
+        return context
+
+    def _taken_from_room(self, bound: Bound) -> Context:
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = Room()
+        context = room.contexts.get(bound)
+        if context is None:
+            arena = room.arena_for(bound.arena_nbytes)
+            context = room.contexts[bound] = Context(self, bound, arena)
+        context.room = room
+        return context
+
+    def check_files(self) -> None:
+        """Raise ModelError if a file that constants are mapped from was written into.
+
+        Before code runs, as what a file is too short for ends the process; behind what takes long,
+        too, so that nothing is returned of what changed meanwhile.
+        """
+        for file in self.files:
+            file.check()
+
+    def give_back(self, bound: Bound, context: Context) -> None:
+        """Keep the memory of a call that has ended for another."""
+        room, context.room = context.room, None
+        if room is None:
+            bound.pool.append(context)
+        elif len(self._rooms) < MOST_ROOMS:
+            self._rooms.append(room)
+
+
+Place = tuple[Layout, Bound]
+"""Where code runs for certain extents: the layout that serves them, and its arguments for them."""
+
+
+def _address_of(array: Array) -> int:
+    """Return the address of the first element of an array, as NumPy offers it to Python."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+_word_at = ctypes.c_size_t.from_address
+HEAD = object.__basicsize__
+
+
+def _address_in(array: Array) -> int:
+    """Return the address of the first element of an array from the array object, 10 times faster.
+
+    NumPy's C interface, which is stable, has it behind the head of each object.
+    """
+    address: int = _word_at(id(array) + HEAD).value
+    return address
+
+
+def _stands_behind_head() -> bool:
+    """Return True if `_address_in` is right: only CPython's `id` is the address of an object."""
+    if sys.implementation.name != "cpython":
+        return False
+    array = np.empty(1)
+    return _address_in(array) == _address_of(array)
+
+
+address_of = _address_in if _stands_behind_head() else _address_of
+
+
+def dense(array: Array) -> Array:
+    """Return an array as compiled code takes it, itself if it is so."""
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")
+
+
+def _placed(buffers: Mapping[str, Buffer], places: Mapping[str, int]) -> dict[str, Buffer]:
+    return {k: replace(b, offset=places.get(k, b.offset)) for k, b in buffers.items()}
+
+
+def compiled(symbols: list[str], expressions: list[str], end: str = ", ") -> Callable[..., Any]:
+    """Return a function from values of `symbols` to those of expressions in them."""
+    # Names of symbols are identifiers, and the text of an extent is an expression of Python.
+    body = "".join(f"{d}{end}" for d in expressions)
+    scope = {"__builtins__": {}, "max": max, "min": min}
+    call: Callable[..., Any] = eval(f"lambda {', '.join(symbols)}: ({body})", scope)
+    return call
+
+
+def _rounded(value: int) -> int:
+    """Return `value` rounded up by at most an eighth."""
+    step = max(1, 1 << max(value.bit_length() - 4, 0))
+    return -(-value // step) * step
+
+
+def _aligned(artifact: Artifact) -> Artifact:
+    """Return the artifact with each constant at an address that vectors like."""
+    program = artifact.program
+    buffers = {
+        name: b
+        if b.constant is None or b.array is None
+        else replace(b, constant=b.constant.detached(aligned(b.array)))
+        for name, b in program.buffers.items()
+    }
+    return replace(artifact, program=replace(program, buffers=buffers))

@@ -1,0 +1,1 @@
+"""Sessions: variables that last from call to call."""

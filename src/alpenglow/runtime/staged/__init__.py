@@ -1,0 +1,1 @@
+"""Models that are imported in parts, and their loops."""
