@@ -34,7 +34,17 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.verify import verify_graph
 from alpenglow.machines.api import Artifact
 from alpenglow.machines.registry import families, machine_for
-from alpenglow.ops.quantized.quantize import Dequantize
+from alpenglow.ops.elementwise.arithmetic import Add, Div, Mul, Neg, Sub
+from alpenglow.ops.elementwise.logic import BitXor
+from alpenglow.ops.elementwise.select import Cast, Where
+from alpenglow.ops.product.attention import Attention
+from alpenglow.ops.quantized.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.quantized.quantize import Dequantize, Quantize, Requantize
+from alpenglow.ops.reduction.normalize import BatchNorm
+from alpenglow.ops.reduction.softmax import Softmax
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Pad, Reshape, Slice, Transpose
+from alpenglow.ops.tensor.sum_at import SumAt
 from alpenglow.passes.absorb import absorb
 from alpenglow.passes.attention import whole_in_f32
 from alpenglow.passes.choices import tuned
@@ -119,6 +129,13 @@ REASONS: tuple[Reason, ...] = (
 )
 
 
+QUANTIZED = (Quantize, Dequantize, Requantize, ConvInteger, MatMulInteger, BitXor)
+"""Operators of quantized models."""
+
+WRITTEN_OUT = (Add, Mul, Div, Where, Cast, Softmax, SumAt)
+"""Operators one of which is in everything that `recover` knows as written out."""
+
+
 def common_passes(choices: Choices) -> tuple[Pass, ...]:
     """Return the passes that every machine has."""
     primitive, program = properties("primitive"), properties("program")
@@ -157,21 +174,24 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
         Pass("exact", ignoring_target(keep_exact), "activations are not rounded though they may be",
              when=lambda choices: choices.activations == "f32", only='activations="f32"',
              redefines=True, ahead=rounds),
-        Pass("stored", ignoring_target(read_stored), "arithmetic on stored weights is recognised"),
+        Pass("stored", ignoring_target(read_stored), "arithmetic on stored weights is recognised",
+             on=(Cast,)),
         Pass("fold", lambda g, t: fold(g, but=(Dequantize,)),
              "what is constant is computed now, but quantised weights stay"),
         Pass("simplify", ignoring_target(simplify), "algebra on the model as written"),
         Pass("quantized", ignoring_target(integers), "quantised models are computed in integers",
-             fast=True, steps=True),
+             fast=True, steps=True, on=QUANTIZED),
         Pass("widen", ignoring_target(fold),
              "quantised weights of what is left in floats become floats"),
         Pass("recover", ignoring_target(recover),
-             "LayerNorm, GELU and softmax written out become one"),
+             "LayerNorm, GELU and softmax written out become one", on=WRITTEN_OUT),
         Pass("halves", ignoring_target(recover_halves),
-             "those of halves, which overflow as written", fast=True),
+             "those of halves, which overflow as written", fast=True, on=WRITTEN_OUT),
         Pass("absorb", ignoring_target(absorb),
-             "scales, shifts and pads join convolution and matmul"),
-        Pass("sink", ignoring_target(sink), "transposes move down until they meet and cancel"),
+             "scales, shifts and pads join convolution and matmul",
+             on=(Add, Sub, Mul, Div, Neg, Pad, BatchNorm, Attention)),
+        Pass("sink", ignoring_target(sink), "transposes move down until they meet and cancel",
+             on=(Transpose, Reshape)),
         Pass("lower", ignoring_target(lower), "composites become primitives",
              makes=primitive),
         Pass("tidy", ignoring_target(simplify), "algebra on what lowering exposed",
@@ -180,12 +200,12 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
              needs=primitive),
         Pass("heads", ignoring_target(share_heads),
              "keys that are repeated for heads of attention are shared",
-             needs=primitive),
+             needs=primitive, on=(Softmax,)),
         Pass("merge", ignoring_target(cse), "equal nodes become one",
              needs=primitive),
         Pass("demand", ignoring_target(compute_what_is_read),
              "operators compute only the slices of their results that are read",
-             needs=primitive, fast=True),
+             needs=primitive, fast=True, on=(Slice, Gather)),
         Pass("precision", narrow, "contractions take halves",
              needs=primitive, steps=True,
              when=lambda choices: choices.precision != "f32", only='precision="bf16" or "f16"'),
@@ -286,7 +306,7 @@ def run_stages(
         deadline.check(f"pass '{p.name}'")
         begin = time.perf_counter()
         with tuned(record):
-            made = p.run(ir, target)
+            made = p.run(ir, target) if p.concerns(ir) else ir
         if p in options.passes:
             _require_same_kind(p, ir, made)
         ir = made

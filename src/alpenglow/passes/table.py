@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from alpenglow.base.errors import OptionError
 from alpenglow.base.progress import Progress
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.op import Op
 
 Properties = frozenset[str]
 """Names of what holds of a graph or program at some place of the table: "primitive", "planned"."""
@@ -57,7 +58,9 @@ class Pass:
     means.  One that has an `ahead` asks nothing of open extents: where there are some, and `ahead`
     says that there is work for it in a graph, it runs before code is made for a kind of them, so
     that all kinds share what it makes.  A pass of a user or a machine names the pass `after` which
-    it stands.  `doc` says what it does, by default what the docstring of `run` begins with.
+    it stands.  One that works `on` some operators (classes; subclasses count) changes no graph that
+    has none of them, so it is not run there.  `doc` says what it does, by default what the
+    docstring of `run` begins with.
 
     A pass that machines bring runs for the targets of these `machines` alone.  It runs `when` a
     caller's choices ask for it, which `only` says in words.
@@ -74,6 +77,7 @@ class Pass:
     steps: bool = False
     redefines: bool = False
     ahead: Callable[[Graph], bool] | None = None
+    on: tuple[type[Op], ...] = ()
     when: Callable[[Choices], bool] = always
     only: str = ""
     machines: tuple[str, ...] = ()
@@ -91,6 +95,12 @@ class Pass:
     def serves(self, machine: str) -> bool:
         """Return whether this pass is one for targets of a machine."""
         return not self.machines or machine in self.machines
+
+    def concerns(self, ir: object) -> bool:
+        """Return False for a graph that has none of the operators that this pass works on."""
+        if not self.on or not isinstance(ir, Graph):
+            return True
+        return any(issubclass(op, self.on) for op in {type(node.op) for node in ir.nodes})
 
     def runs(self, choices: Choices) -> bool:
         """Return whether a caller's choices leave this pass in."""

@@ -12,6 +12,7 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.form import PULLS
 from alpenglow.machines.vector import loop_forms
+from alpenglow.machines.vector.operators.winograd import WinogradOutput
 from alpenglow.machines.vector.passes.activations import round_groups
 from alpenglow.machines.vector.passes.bands import split_bands
 from alpenglow.machines.vector.passes.batch import split_batches
@@ -33,7 +34,13 @@ from alpenglow.machines.vector.passes.winograd import winograd
 from alpenglow.machines.vector.select import compiles, kernel_for
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.attention_parts import takes_attention
+from alpenglow.ops.product.contraction import Conv, MatMul
+from alpenglow.ops.quantized.quantize import Dequantize
 from alpenglow.ops.reduction.reduction import ArgReduction
+from alpenglow.ops.tensor.gather import Gather
+from alpenglow.ops.tensor.movement import Pack, Pad, Unpack
+from alpenglow.ops.window.conv_filter import ConvFilter
+from alpenglow.ops.window.pooling import AveragePool, MaxPool
 from alpenglow.passes.table import Choices, Pass, ignoring_target, properties
 from alpenglow.program import Instr
 
@@ -61,47 +68,47 @@ def passes(choices: Choices) -> Sequence[Pass]:
              after="exact", redefines=True, ahead=has_blocks,
              when=in_bytes, only='activations="int8"'),
         Pass("blocks", read_blocks, "weights that are stored in blocks are read as they are",
-             after="round_blocks", fast=True, ahead=has_blocks),
+             after="round_blocks", fast=True, ahead=has_blocks, on=(Dequantize,)),
         Pass("round", lambda g, t: round_groups(g, t, choices.keep, weights),
              "activations that meet other weights of few bits are, too",
              after="quantized", redefines=True, when=in_bytes, only='activations="int8"'),
         Pass("groups", multiply_groups,
              "products of what is rounded by groups are of integers where weights are",
-             after="round", fast=True),
+             after="round", fast=True, on=(Dequantize,)),
         Pass("few_bits", keep_few_bits, "products by quantised weights keep these in few bits",
-             after="groups", fast=True),
+             after="groups", fast=True, on=(Dequantize,)),
         Pass("widen_few_bits", widen_few_bits,
              "products of many rows by weights of few bits are of bf16",
              needs=primitive, after="merge", fast=True,
              when=lambda choices: choices.precision == "bf16", only='precision="bf16"'),
         Pass("signs", ignoring_target(signs), "contractions of bytes become those of u8 by i8",
-             needs=primitive, after="precision", fast=True),
+             needs=primitive, after="precision", fast=True, on=(Conv, MatMul)),
         Pass("promote", ignoring_target(promote), "contractions of f16 are computed in f32",
-             needs=primitive, after="signs", fast=True),
+             needs=primitive, after="signs", fast=True, on=(Conv, MatMul)),
         Pass("condense", condense, "convolutions of upsampled images are those of small ones",
-             needs=primitive, after="promote", fast=True),
+             needs=primitive, after="promote", fast=True, on=(Gather,)),
         Pass("winograd", winograd, "fewer multiplications for convolutions by 3x3",
-             needs=primitive, after="condense", fast=True),
+             needs=primitive, after="condense", fast=True, on=(Conv, ConvFilter)),
         Pass("phases", phases, "transposed convolutions are computed phase by phase",
-             needs=primitive, after="winograd"),
+             needs=primitive, after="winograd", on=(Conv,)),
         Pass("ungroup", ungroup, "groups that are too narrow to fill vectors are joined",
-             needs=primitive, after="phases", fast=True),
+             needs=primitive, after="phases", fast=True, on=(Conv,)),
         Pass("layout", layout, "blocked tensors, packed weights",
              needs=primitive, after="ungroup"),
         Pass("unpacks", ignoring_target(sink_unpacks),
              "tensors stay blocked from one convolution to the next",
-             needs=primitive, after="layout"),
+             needs=primitive, after="layout", on=(Pack, Unpack)),
         Pass("borders", ignoring_target(borders),
              "padding with what is inside becomes strips beside it",
-             needs=primitive, after="unpacks"),
+             needs=primitive, after="unpacks", on=(Pad,)),
         Pass("separate", lambda g, t: separate(g, t, choices.numerics == "fast"),
              "pooling by large windows goes along one axis after the other",
              needs=primitive, after="borders", when=lambda choices: choices.memory_nbytes is None,
-             only="no limit of memory"),
+             only="no limit of memory", on=(MaxPool, AveragePool)),
         Pass("batch", split_batches, "samples that do not fit the cache run in parts",
              needs=primitive, after="prepare"),
         Pass("bands", split_bands, "images whose patches do not fit the cache, in bands",
-             needs=primitive, after="batch"),
+             needs=primitive, after="batch", on=(WinogradOutput,)),
         Pass("pitch", spread_rows,
              "rows and planes that would fall into one cache set are moved apart",
              needs=program, after="share", when=lambda choices: choices.memory_nbytes is None,
