@@ -16,131 +16,131 @@ TFLITE = "frontends/tflite"
 
 OF_TORCH = (
     Mistake(
-        "addcmul forgets its factor", f"{TORCH}/convert_arithmetic.py",
+        "addcmul forgets its factor", f"{TORCH}/convert/arithmetic.py",
         "scaled(s, a, value, dtype), b, dtype=dtype)", "scaled(s, a, 1, dtype), b, dtype=dtype)",
     ),
     Mistake(
-        "roll turns the other way", f"{TORCH}/convert_arrange.py",
+        "roll turns the other way", f"{TORCH}/convert/arrange.py",
         "count = shift % extent", "count = -shift % extent",
     ),
     Mistake(
-        "attention ignores is_causal", f"{TORCH}/convert_attention.py",
+        "attention ignores is_causal", f"{TORCH}/convert/attention.py",
         "Attention(factor, causal=causal)", "Attention(factor, causal=False)",
     ),
     Mistake(
         "the gradient of a convolution's bias sums over the wrong axes",
-        f"{TORCH}/convert_backward.py",
+        f"{TORCH}/convert/backward.py",
         "ReduceSum((0, *range(2, dy.type.rank)), False), dy)",
         "ReduceSum((1, *range(2, dy.type.rank)), False), dy)",
     ),
     Mistake(
-        "row 0 of a bag is never padding", f"{TORCH}/convert_bag.py",
+        "row 0 of a bag is never padding", f"{TORCH}/convert/bag.py",
         "if padding >= 0:", "if padding > 0:",
     ),
     Mistake(
-        "tensor_split gives the rest to the last parts", f"{TORCH}/convert_composite.py",
+        "tensor_split gives the rest to the last parts", f"{TORCH}/convert/composite.py",
         "[least + (i < more) for i in range(sections)]",
         "[least + (i >= sections - more) for i in range(sections)]",
     ),
     Mistake(
-        "padding \"same\" has the odd element before", f"{TORCH}/convert_convolution.py",
+        "padding \"same\" has the odd element before", f"{TORCH}/convert/convolution.py",
         "(*(t // 2 for t in totals), *(t - t // 2 for t in totals))",
         "(*(t - t // 2 for t in totals), *(t // 2 for t in totals))",
     ),
     Mistake(
-        "hardsigmoid has the slope of ONNX", f"{TORCH}/convert_elementwise.py",
+        "hardsigmoid has the slope of ONNX", f"{TORCH}/convert/elementwise.py",
         "activation.HardSigmoid(1 / 6, 0.5)", "activation.HardSigmoid(0.2, 0.5)",
     ),
     Mistake(
-        "two normalizations of a Fourier transform change places", f"{TORCH}/convert_fourier.py",
+        "two normalizations of a Fourier transform change places", f"{TORCH}/convert/fourier.py",
         "(-0.5 if normalization == BY_ROOT else -1.0)",
         "(-1.0 if normalization == BY_ROOT else -0.5)",
     ),
     Mistake(
-        "the last bin of a histogram is open above", f"{TORCH}/convert_histogram.py",
+        "the last bin of a histogram is open above", f"{TORCH}/convert/histogram.py",
         "s.g(comparison.LessOrEqual(), x, high))", "s.g(comparison.Less(), x, high))",
     ),
     Mistake(
-        "indices that are not adjacent do not come to the front", f"{TORCH}/convert_index.py",
+        "indices that are not adjacent do not come to the front", f"{TORCH}/convert/index.py",
         "Places(axes, tuples, axes[0] if adjacent else 0)", "Places(axes, tuples, axes[0])",
     ),
     Mistake(
-        "searchsorted exchanges left and right", f"{TORCH}/convert_index.py",
+        "searchsorted exchanges left and right", f"{TORCH}/convert/index.py",
         "s.g(Greater(), a, b) if right else s.g(GreaterOrEqual(), a, b)",
         "s.g(GreaterOrEqual(), a, b) if right else s.g(Greater(), a, b)",
     ),
     Mistake(
-        "masked_fill exchanges its operands", f"{TORCH}/convert_logic.py",
+        "masked_fill exchanges its operands", f"{TORCH}/convert/logic.py",
         "values = s.operands(filling, x, dtype=s.result.dtype)",
         "values = s.operands(x, filling, dtype=s.result.dtype)",
     ),
     Mistake(
-        "pixel_shuffle exchanges rows and columns of a block", f"{TORCH}/convert_movement.py",
+        "pixel_shuffle exchanges rows and columns of a block", f"{TORCH}/convert/movement.py",
         "perm = (*range(n), n, n + 3, n + 1, n + 4, n + 2)",
         "perm = (*range(n), n, n + 3, n + 2, n + 4, n + 1)",
     ),
     Mistake(
-        "momentum is that of the old statistics", f"{TORCH}/convert_normalize.py",
+        "momentum is that of the old statistics", f"{TORCH}/convert/normalize.py",
         "s.filled(1 - momentum, new.type))\n"
         "    return s.cast(s.g(Add(), kept, s.g(Mul(), new, s.filled(momentum, new.type)))",
         "s.filled(momentum, new.type))\n"
         "    return s.cast(s.g(Add(), kept, s.g(Mul(), new, s.filled(1 - momentum, new.type)))",
     ),
     Mistake(
-        "a zero point has the wrong sign", f"{TORCH}/convert_quantized.py",
+        "a zero point has the wrong sign", f"{TORCH}/convert/quantized.py",
         "zero = s.g(Sub(), s.filled(quant_min, steps.type), steps)",
         "zero = s.g(Add(), s.filled(quant_min, steps.type), steps)",
     ),
     Mistake(
-        "uniform takes its end for its extent", f"{TORCH}/convert_random.py",
+        "uniform takes its end for its extent", f"{TORCH}/convert/random.py",
         "moved(s, y, bounds[0], bounds[1] - bounds[0])", "moved(s, y, bounds[0], bounds[1])",
     ),
     Mistake(
-        "update and reset gate of a GRU stay in PyTorch's order", f"{TORCH}/convert_recurrent.py",
+        "update and reset gate of a GRU stay in PyTorch's order", f"{TORCH}/convert/recurrent.py",
         "URH = (1, 0, 2)", "URH = (0, 1, 2)",
     ),
     Mistake(
-        "a variance is not corrected by default", f"{TORCH}/convert_reduction.py",
+        "a variance is not corrected by default", f"{TORCH}/convert/reduction.py",
         "less = 1 if correction is None else correction",
         "less = 0 if correction is None else correction",
     ),
     Mistake(
-        "bicubic resizing has the kernel of Pillow", f"{TORCH}/convert_resize.py",
+        "bicubic resizing has the kernel of Pillow", f"{TORCH}/convert/resize.py",
         "keys(distances, -0.75)", "keys(distances, -0.5)",
     ),
     Mistake(
-        "cummax keeps the first of equals", f"{TORCH}/convert_running.py",
+        "cummax keeps the first of equals", f"{TORCH}/convert/running.py",
         "extreme(\"cummax\", comparison.GreaterOrEqual())",
         "extreme(\"cummax\", comparison.Greater())",
     ),
     Mistake(
-        "index_put never accumulates", f"{TORCH}/convert_scatter.py",
+        "index_put never accumulates", f"{TORCH}/convert/scatter.py",
         "places_of(s, x, listed), values, \"add\" if accumulate else \"none\")",
         "places_of(s, x, listed), values, \"none\")",
     ),
     Mistake(
-        "an empty segment has a mean of 0", f"{TORCH}/convert_segment.py",
+        "an empty segment has a mean of 0", f"{TORCH}/convert/segment.py",
         "s.filled(math.nan if initial is None else float(initial), y.type)",
         "s.filled(0.0 if initial is None else float(initial), y.type)",
     ),
     Mistake(
-        "average pooling always counts padding", f"{TORCH}/convert_window.py",
+        "average pooling always counts padding", f"{TORCH}/convert/window.py",
         "(1,) * n, ceil, count_pads)", "(1,) * n, ceil, True)",
     ),
     Mistake(
-        "windows of adaptive pooling end too early", f"{TORCH}/convert_window.py",
+        "windows of adaptive pooling end too early", f"{TORCH}/convert/window.py",
         "-(-(i + 1) * size // max(count, 1))", "((i + 1) * size // max(count, 1))",
     ),
 )  # fmt: skip
 
 OF_ONNX = (
     Mistake(
-        "left and right windows of attention change places", f"{ONNX}/convert_attention.py",
+        "left and right windows of attention change places", f"{ONNX}/convert/attention.py",
         "s.attribute(\"left_window_size\", -1),\n        s.attribute(\"right_window_size\", -1),",
         "s.attribute(\"right_window_size\", -1),\n        s.attribute(\"left_window_size\", -1),",
     ),
     Mistake(
-        "TopK ignores largest", f"{ONNX}/convert_gather.py",
+        "TopK ignores largest", f"{ONNX}/convert/gather.py",
         "bool(s.attribute(\"largest\", 1)))", "True)",
     ),
     Mistake(
@@ -158,42 +158,42 @@ OF_ONNX = (
         "s.g(ReduceSum(axes), s.g(Abs(), x))", "s.g(ReduceSum(axes), x)",
     ),
     Mistake(
-        "Pad with axes takes its amounts in pairs", f"{ONNX}/convert_movement.py",
+        "Pad with axes takes its amounts in pairs", f"{ONNX}/convert/movement.py",
         "= pads[i], pads[len(axes) + i]", "= pads[2 * i], pads[2 * i + 1]",
     ),
     Mistake(
-        "an old Softmax is along the last axis", f"{ONNX}/convert_normalize.py",
+        "an old Softmax is along the last axis", f"{ONNX}/convert/normalize.py",
         "axis = axis_of(s, s.attribute(\"axis\", 1))",
         "axis = axis_of(s, s.attribute(\"axis\", -1))",
     ),
     Mistake(
-        "scales are along the first axis by default", f"{ONNX}/convert_quantize.py",
+        "scales are along the first axis by default", f"{ONNX}/convert/quantize.py",
         "axis, block = s.attribute(\"axis\", 1)", "axis, block = s.attribute(\"axis\", 0)",
     ),
     Mistake(
-        "the backward direction of a layer runs forward", f"{ONNX}/convert_recurrent.py",
+        "the backward direction of a layer runs forward", f"{ONNX}/convert/recurrent.py",
         "\"bidirectional\": (False, True)}", "\"bidirectional\": (False, False)}",
     ),
     Mistake(
-        "exclusive and reverse change places", f"{ONNX}/convert_reduction.py",
+        "exclusive and reverse change places", f"{ONNX}/convert/reduction.py",
         "return axis_of(s, axes[0]), exclusive, reverse",
         "return axis_of(s, axes[0]), reverse, exclusive",
     ),
     Mistake(
-        "a window of a signal is symmetric by default", f"{ONNX}/convert_signal.py",
+        "a window of a signal is symmetric by default", f"{ONNX}/convert/signal.py",
         "bool(s.attribute(\"periodic\", 1))", "bool(s.attribute(\"periodic\", 0))",
     ),
     Mistake(
-        "batch normalization has the momentum of PyTorch", f"{ONNX}/convert_training.py",
+        "batch normalization has the momentum of PyTorch", f"{ONNX}/convert/training.py",
         "s.attribute(\"momentum\", 0.9)", "s.attribute(\"momentum\", 0.1)",
     ),
     Mistake(
-        "RoiAlign moves by half a pixel where it should not", f"{ONNX}/convert_vision.py",
+        "RoiAlign moves by half a pixel where it should not", f"{ONNX}/convert/vision.py",
         "return aligned_regions(s, mode == \"half_pixel\")",
         "return aligned_regions(s, mode != \"half_pixel\")",
     ),
     Mistake(
-        "pooling ignores ceil_mode", f"{ONNX}/convert_window.py",
+        "pooling ignores ceil_mode", f"{ONNX}/convert/window.py",
         "return kernel, strides, pads, dilations, bool(s.attribute(\"ceil_mode\", 0))",
         "return kernel, strides, pads, dilations, False",
     ),
@@ -201,56 +201,56 @@ OF_ONNX = (
 
 OF_STABLEHLO = (
     Mistake(
-        "an arithmetic shift by too much is one by all bits", f"{STABLEHLO}/convert_bits.py",
+        "an arithmetic shift by too much is one by all bits", f"{STABLEHLO}/convert/bits.py",
         "most = s.g(Minimum(), places, s.filled(bits - 1, places))",
         "most = s.g(Minimum(), places, s.filled(bits, places))",
     ),
     Mistake(
-        "a float that reaches the end of an integer type wraps", f"{STABLEHLO}/convert_compare.py",
+        "a float that reaches the end of an integer type wraps", f"{STABLEHLO}/convert/compare.py",
         "s.g(GreaterOrEqual(), wide, s.filled(float(high + 1), wide))",
         "s.g(Greater(), wide, s.filled(float(high + 1), wide))",
     ),
     Mistake(
         "axes of a convolution's result are permuted the wrong way round",
-        f"{STABLEHLO}/convert_contraction.py",
+        f"{STABLEHLO}/convert/contraction.py",
         "s.g(Transpose(tuple(places.index(i) for i in range(len(places)))), y)",
         "s.g(Transpose(places), y)",
     ),
     Mistake(
         "an integer less a multiple keeps nothing of a division by 0",
-        f"{STABLEHLO}/convert_elementwise.py",
+        f"{STABLEHLO}/convert/elementwise.py",
         "s.g(Where(), s.g(Equal(), y, s.filled(0, y)), x, rest)",
         "s.g(Where(), s.g(Equal(), y, s.filled(0, y)), y, rest)",
     ),
     Mistake(
-        "outer axes of IRFFT are transformed forwards", f"{STABLEHLO}/convert_fourier.py",
+        "outer axes of IRFFT are transformed forwards", f"{STABLEHLO}/convert/fourier.py",
         "pairs = _along(s, pairs, axes[:-1], True)", "pairs = _along(s, pairs, axes[:-1], False)",
     ),
     Mistake(
-        "a window of a gather may hang over the end", f"{STABLEHLO}/convert_gather.py",
+        "a window of a gather may hang over the end", f"{STABLEHLO}/convert/gather.py",
         "most = x.type.shape[axis] - sizes[axis]", "most = x.type.shape[axis] - 1",
     ),
     Mistake(
-        "low and high edges change places", f"{STABLEHLO}/convert_movement.py",
+        "low and high edges change places", f"{STABLEHLO}/convert/movement.py",
         "low, high = s.numbers(\"edge_padding_low\"), s.numbers(\"edge_padding_high\")",
         "low, high = s.numbers(\"edge_padding_high\"), s.numbers(\"edge_padding_low\")",
     ),
     Mistake(
-        "a reduction by and says if any holds", f"{STABLEHLO}/convert_reduction.py",
+        "a reduction by and says if any holds", f"{STABLEHLO}/convert/reduction.py",
         "\"stablehlo.and\": \"stablehlo.minimum\"", "\"stablehlo.and\": \"stablehlo.maximum\"",
     ),
     Mistake(
-        "a scattered window that hangs over the end is written", f"{STABLEHLO}/convert_scatter.py",
+        "a scattered window that hangs over the end is written", f"{STABLEHLO}/convert/scatter.py",
         "_within(s, starts[axis], fixed(extent) - fixed(size))",
         "_within(s, starts[axis], fixed(extent) - 1)",
     ),
     Mistake(
-        "a descending sort ascends", f"{STABLEHLO}/convert_sort.py",
+        "a descending sort ascends", f"{STABLEHLO}/convert/sort.py",
         "TopK(axis, value.type.shape[axis], key.falls)",
         "TopK(axis, value.type.shape[axis], False)",
     ),
     Mistake(
-        "tests for the two infinities change places", f"{STABLEHLO}/convert_special.py",
+        "tests for the two infinities change places", f"{STABLEHLO}/convert/special.py",
         "IsInf(s.plain != \"is_pos_inf\", s.plain != \"is_neg_inf\")",
         "IsInf(s.plain != \"is_neg_inf\", s.plain != \"is_pos_inf\")",
     ),
@@ -258,47 +258,47 @@ OF_STABLEHLO = (
 
 OF_TFLITE = (
     Mistake(
-        "adj_x transposes the second operand", f"{TFLITE}/convert_contraction.py",
+        "adj_x transposes the second operand", f"{TFLITE}/convert/contraction.py",
         "enumerate((\"adj_x\", \"adj_y\"))", "enumerate((\"adj_y\", \"adj_x\"))",
     ),
     Mistake(
-        "ONE_HOT exchanges on and off", f"{TFLITE}/convert_gather.py",
+        "ONE_HOT exchanges on and off", f"{TFLITE}/convert/gather.py",
         "(s.reshaped(s.input(i), (1,)) for i in (3, 2))",
         "(s.reshaped(s.input(i), (1,)) for i in (2, 3))",
     ),
     Mistake(
-        "SPACE_TO_DEPTH exchanges rows and columns of a block", f"{TFLITE}/convert_movement.py",
+        "SPACE_TO_DEPTH exchanges rows and columns of a block", f"{TFLITE}/convert/movement.py",
         "Transpose((0, 3, 5, 1, 2, 4))", "Transpose((0, 5, 3, 1, 2, 4))",
     ),
     Mistake(
-        "halves are rounded by a whole", f"{TFLITE}/convert_quantised_elementwise.py",
+        "halves are rounded by a whole", f"{TFLITE}/convert/quantised_elementwise.py",
         "half = s.filled(1 << (shift - 1), sums)", "half = s.filled(1 << shift, sums)",
     ),
     Mistake(
         "rows of a dynamic product are measured along the other axis",
-        f"{TFLITE}/convert_quantised_products.py",
+        f"{TFLITE}/convert/quantised_products.py",
         "(2 if s.option(\"adj_x\") else 1)", "(1 if s.option(\"adj_x\") else 2)",
     ),
     Mistake(
-        "the zero points of a sum are added", f"{TFLITE}/convert_quantised_reduction.py",
+        "the zero points of a sum are added", f"{TFLITE}/convert/quantised_reduction.py",
         "np.float32(to) - np.float32(count * zero) * factor",
         "np.float32(to) + np.float32(count * zero) * factor",
     ),
     Mistake(
-        "softmax of integers takes the greatest of a column", f"{TFLITE}/convert_quantised_rows.py",
+        "softmax of integers takes the greatest of a column", f"{TFLITE}/convert/quantised_rows.py",
         "most = s.g(ReduceMax((x.type.rank - 1,), True), x)\n    return stretch",
         "most = s.g(ReduceMax((x.type.rank - 2,), True), x)\n    return stretch",
     ),
     Mistake(
-        "alpha of a local response norm is a mean's", f"{TFLITE}/convert_reduction.py",
+        "alpha of a local response norm is a mean's", f"{TFLITE}/convert/reduction.py",
         "s.option(\"alpha\") * size", "s.option(\"alpha\")",
     ),
     Mistake(
-        "a masked end of a slice backwards is the first of all", f"{TFLITE}/convert_slice.py",
+        "a masked end of a slice backwards is the first of all", f"{TFLITE}/convert/slice.py",
         "end = FAR if step > 0 else -FAR", "end = FAR",
     ),
     Mistake(
-        "strides of a pooling change places", f"{TFLITE}/convert_window.py",
+        "strides of a pooling change places", f"{TFLITE}/convert/window.py",
         "strides = s.option(\"stride_h\"), s.option(\"stride_w\")",
         "strides = s.option(\"stride_w\"), s.option(\"stride_h\")",
     ),

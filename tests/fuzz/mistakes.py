@@ -88,11 +88,11 @@ MISTAKES = (
         "    elif rest:\n        block(at, Const(full * lanes), lanes, False)",
     ),
     Mistake(
-        "the largest begins with 0", f"{LOOPS}/reduction.py",
+        "the largest begins with 0", f"{LOOPS}/reduction/reduction.py",
         "return \"max\", dtype, lowest(x.numpy)", "return \"max\", dtype, 0",
     ),
     Mistake(
-        "the last of equal elements is not asked for", f"{LOOPS}/search.py",
+        "the last of equal elements is not asked for", f"{LOOPS}/reduction/search.py",
         "wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)", "wins = k.m.gt(x, y)",
     ),
     Mistake(
@@ -101,25 +101,26 @@ MISTAKES = (
         "axis, count - 1 if leading else extent - 1, count, -1)]",
     ),
     Mistake(
-        "what hangs over the end of padding counts in an average", f"{LOOPS}/pooling.py",
+        "what hangs over the end of padding counts in an average", f"{LOOPS}/window/pooling.py",
         "counted = within(k, shifted, grown, [op.ceil] * spatial)", "counted = None",
     ),
     Mistake(
-        "an index from the end is off by one", f"{LOOPS}/gather.py",
+        "an index from the end is off by one", f"{LOOPS}/tensor/gather.py",
         "front = k.m.where(k.m.lt(at, 0), k.m.add(at, extent), at)",
         "front = k.m.where(k.m.lt(at, 0), k.m.add(at, extent - 1), at)",
     ),
     Mistake(
-        "a group of a convolution reads the channels of the first", f"{LOOPS}/contraction.py",
+        "a group of a convolution reads the channels of the first",
+        f"{LOOPS}/window/contraction.py",
         "first = (o // per_out) * per_in if op.group > 1 else None", "first = None",
     ),
     Mistake(
-        "the reset gate is applied after the product", f"{LOOPS}/recurrent.py",
+        "the reset gate is applied after the product", f"{LOOPS}/sequence/recurrent.py",
         "j, u, k.m.mul(f(sums.read(j, u, 1)), h.read(j, u))))", "j, u, h.read(j, u)))",
     ),
     Mistake(
         "all sequences of a group are multiplied by the weights of the first one's state",
-        f"{LOOPS}/recurrent.py", "Load(state.buffer, row + state.row(j))",
+        f"{LOOPS}/sequence/recurrent.py", "Load(state.buffer, row + state.row(j))",
         "Load(state.buffer, row)",
     ),
     Mistake(
@@ -128,15 +129,15 @@ MISTAKES = (
     ),
     Mistake(
         "the zero points of weights are multiplied by the state of the first sequence",
-        f"{LOOPS}/recurrent_integer.py",
+        f"{LOOPS}/sequence/recurrent_integer.py",
         "m.neg(self.product.steps(j))", "m.neg(self.product.steps(Const(0)))",
     ),
     Mistake(
-        "the total of a row of softmax counts masked lanes", f"{LOOPS}/normalize.py",
+        "the total of a row of softmax counts masked lanes", f"{LOOPS}/reduction/normalize.py",
         "total.add(slot, unless_masked(k, share, 0))", "total.add(slot, share)",
     ),
     Mistake(
-        "the smallest k are found among the first k", f"{LOOPS}/order.py",
+        "the smallest k are found among the first k", f"{LOOPS}/tensor/order.py",
         "return k.m.gt(x, y) if op.largest else k.m.lt(x, y)", "return k.m.gt(x, y)",
     ),
     # Passes.
@@ -200,7 +201,7 @@ MISTAKES = (
         "m.add(m.floor(m.add(self._quotient(m, x, scale), 0.5)),",
     ),
     Mistake(
-        "padding for SAME_LOWER is that of SAME_UPPER", f"{ONNX}/convert_window.py",
+        "padding for SAME_LOWER is that of SAME_UPPER", f"{ONNX}/convert/window.py",
         "before.append(small if mode == \"SAME_UPPER\" else large)\n"
         "        after.append(large if mode == \"SAME_UPPER\" else small)",
         "before.append(small)\n        after.append(large)",
@@ -210,12 +211,12 @@ MISTAKES = (
         "last = offset(end, extent, -1, extent - 1)", "last = offset(end, extent, 0, extent - 1)",
     ),
     Mistake(
-        "columns and rows of a block change places", f"{ONNX}/convert_movement.py",
+        "columns and rows of a block change places", f"{ONNX}/convert/movement.py",
         "moved = s.g(Transpose((0, 1, 4, 2, 5, 3)), s.g(Reshape((n, rest, b, b, h, w)), x))",
         "moved = s.g(Transpose((0, 1, 4, 3, 5, 2)), s.g(Reshape((n, rest, b, b, h, w)), x))",
     ),
     Mistake(
-        "the scale of an extent is rounded up", f"{ONNX}/convert_resize.py",
+        "the scale of an extent is rounded up", f"{ONNX}/convert/resize.py",
         "sizes.append(int(np.floor(np.float32(d) * np.float32(f))))",
         "sizes.append(int(np.ceil(np.float32(d) * np.float32(f))))",
     ),
@@ -232,7 +233,7 @@ MISTAKES = (
         "k.m.sub(wide, INT_MAX + 1)", "k.m.sub(wide, INT_MAX)",
     ),
     Mistake(
-        "a second direction begins with the state of the first", f"{ONNX}/convert_recurrent.py",
+        "a second direction begins with the state of the first", f"{ONNX}/convert/recurrent.py",
         "    return of_direction(s, states, direction)", "    return of_direction(s, states, 0)",
     ),
 )  # fmt: skip

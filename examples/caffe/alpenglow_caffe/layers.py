@@ -322,7 +322,7 @@ def _cut(x: Blob, parts: Mapping[int, tuple[int, int]]) -> Blob:
 
 
 def _along(x: Blob, v: Blob, axis: int) -> Blob:
-    """Return v, whose axes are those of x from `axis` on, so that it broadcasts to x."""
+    """Reshape v so that its axes meet the axes of x from `axis` on, and it broadcasts to x."""
     first, shape = _axis(x, axis), v.type.extents
     if x.type.extents[first : first + len(shape)] != shape:
         raise ModelError(f"{v.type} does not fit to {x.type} from axis {axis} on")

@@ -213,7 +213,7 @@ def _negative(g: Graph, op: arithmetic.Neg, x: Value) -> Value:
 
 
 def _integer_product(g: Graph, op: MatMul, x: Value, y: Value) -> Value:
-    """Sums wrap: those of bytes, which are i32, are cut off."""
+    """Return a product of integers in their own type.  Products of bytes are i32 and wrap."""
     z = g(op, x, y)
     return z if z.type.dtype == x.type.dtype else g(Cast(x.type.dtype), z)
 
@@ -273,4 +273,4 @@ OF_INTEGERS: Mapping[type[Op], Build] = {
     Conv: _integer_convolution,
     ConvTranspose: _integer_convolution,
 }
-"""What stands for an operator on integers: a result has the element type of the operands."""
+"""How operators on integers are built; a result has the element type of the operands."""

@@ -54,7 +54,7 @@ def unknown(kind: str, place: str, quantised: Sequence[str] = ()) -> Refusal:
 def summary(refusals: Iterable[tuple[str, str, str]], thing: str = "node") -> str:
     """Return the text that lists refusals, each an operator, a reason and a place, which may be "".
 
-    Those of one operator and one reason are counted as so many things.
+    Refusals of one operator for one reason make one entry, with their number: "3 nodes", "2 calls".
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for kind, reason, place in refusals:
@@ -73,8 +73,7 @@ def summary(refusals: Iterable[tuple[str, str, str]], thing: str = "node") -> st
 def refusing(missing: Sequence[Refusal]) -> Iterator[None]:
     """Raise RefusedError after an import if operators of the model have no converter.
 
-    `missing` are those operators, wherever they are; the error also lists those of them and of
-    others that the import refuses for other reasons.
+    `missing` lists these operators; the error also lists what the import refuses for other reasons.
     """
     try:
         yield

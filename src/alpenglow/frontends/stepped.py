@@ -284,7 +284,7 @@ class ConvertingImporter(StepImporter[P]):
 
     @abstractmethod
     def _convert(self, step: Step[P]) -> Value | Sequence[Value]:
-        """Return what a step makes: no fewer values than it has results."""
+        """Convert a step and return its results, at least as many as it names."""
 
     @abstractmethod
     def _check(self, step: Step[P], i: int, v: Value) -> Value:
@@ -301,7 +301,7 @@ class ConvertingImporter(StepImporter[P]):
             self.values[name] = v
 
     def _imported(self, step: Step[P]) -> tuple[Sequence[Value], set[Node]]:
-        """Return what a step makes, and the nodes of the graph for it."""
+        """Convert a step and return its results and the nodes that were added to the graph."""
 
         def convert() -> tuple[Sequence[Value], set[Node]]:
             before = len(self.g.nodes)
@@ -430,8 +430,8 @@ def graph_of(
 ) -> Graph | StagedModel:
     """Return the graph of a model, or the model itself where its graph depends on data.
 
-    `types` are those of the inputs, by default as the model has them.  `leave_out` returns inputs
-    that a graph of the whole model does not need.
+    `types` has the types of the inputs, by default as the model declares them.  `leave_out` returns
+    the names of inputs that a graph of the whole model does not need.
     """
     if types is None:
         types = {n: t for n, t in whole.inputs.items() if t is not None}

@@ -1,4 +1,4 @@
-"""Gradients through an If are those of the branch that is taken, though both are computed."""
+"""Gradients through an If are the gradients of the taken branch, though both are computed."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MOST = 3
 
 
 def changed(front_end: str, name: str) -> list[str]:
-    """Return what became of the programs whose graphs are not those that were recorded."""
+    """Return the outcomes of the programs whose graphs differ from the recorded ones."""
     found: list[str] = []
     for program, recorded in goldens.read(front_end, name):
         try:

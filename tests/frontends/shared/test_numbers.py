@@ -1,4 +1,4 @@
-"""Operators on truth values, integers and complex numbers are built of those that machines have."""
+"""Operators on truth values, integers and complex numbers are built of operators with kernels."""
 
 from __future__ import annotations
 

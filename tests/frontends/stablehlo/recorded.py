@@ -1,7 +1,7 @@
 """Programs of StableHLO by name, and the graphs that the front end makes of them.
 
-Those that JAX wrote lie as text beside the goldens; those of one operation are written by
-`one_operation`.
+Programs that JAX wrote lie as text beside the goldens; `one_operation` writes programs of one
+operation.
 """
 
 from __future__ import annotations

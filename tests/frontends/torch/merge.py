@@ -25,7 +25,7 @@ Arguments = Mapping[str, Any]
 
 
 def merge(files: Sequence[Path]) -> None:
-    """Write goldens of the calls in files, of each operator those that differ most."""
+    """Write goldens of the calls in files: of each operator the calls that differ most."""
     by_target: dict[str, dict[str, Recorded]] = defaultdict(dict)
     for file in files:
         for line in file.read_text(encoding="utf-8").splitlines():

@@ -2,10 +2,10 @@
 
     .venv/torch/bin/python -m tests.frontends.torch.record [--jobs N]
 
-Calls are those that PyTorch's samples of its operators make, traced before and after they are
-decomposed, and with their gradients, and those of ``calls.txt``.  Of the calls of an operator those
-are kept that have arguments of other values, element types or ranks than the ones before.  A call
-whose result differs from eager's, evaluated in NumPy, is not kept but printed.
+The calls come from PyTorch's samples of its operators, which are traced before and after they are
+decomposed, and with their gradients, and from ``calls.txt``.  A call is kept if its arguments have
+other values, element types or ranks than earlier calls of the operator.  A call whose result
+differs from eager's, evaluated in NumPy, is printed and not kept.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def recorded(name: str, text: str, arguments: Arguments, reading: bool) -> tuple
 
 
 def fed(shown: Any, value: Any) -> list[Any]:
-    """Return the tensors of an argument that are inputs: those that are shown as types."""
+    """Return the tensors of an argument that are inputs, which texts show as types."""
     if isinstance(shown, tuple):
         return [x for s, v in zip(shown, value, strict=True) for x in fed(s, v)]
     return [value] if isinstance(shown, TensorType) else []

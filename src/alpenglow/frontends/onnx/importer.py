@@ -213,7 +213,7 @@ def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite
 
 
 def missing(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) -> list[Refusal]:
-    """Return the nodes for which there is nothing, those of branches and loops included.
+    """Return the nodes without a converter, also the nodes in branches and loops.
 
     Raises ModelError for an operator of a domain of which the model imports no opset.
     """

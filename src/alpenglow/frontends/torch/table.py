@@ -80,9 +80,9 @@ SPELLED = {
     "axis0": "dim0", "axis1": "dim1", "batch1": "mat1", "batch2": "mat2", "value": "src",
     "split_size": "split_sizes",
 }  # fmt: skip
-"""Names of schemas that Python or custom does not allow for parameters, or that are a site's, and
-names of primitive operators (``prims``) for which those of ATen have others.  A converter that has
-a parameter of the schema's name takes the argument by that."""
+"""Parameters of converters for arguments that a schema names otherwise: Python reserves the
+name, a site has it, or it is the name of ``prims`` where the same operator of ATen has another.
+A converter that has a parameter of the schema's name takes the argument by that."""
 
 IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
 """Where and how a tensor lies in PyTorch's memory: no converter need take these."""

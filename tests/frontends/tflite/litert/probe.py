@@ -14,14 +14,16 @@ from alpenglow.ir.types import NAMES, Array
 
 @dataclass(frozen=True)
 class Probe:
-    """An operator on operands, of which those in `fixed` are constants; None is an absent one.
+    """An operator on operands: `fixed` has the numbers of those that are constants.  None is an
+    absent operand.
 
-    Those in `kept` are variables, zero at first.  `grids` are scales, zero points and an axis of
+    Operands in `kept` are variables, zero at first.  `grids` are scales, zero points and an axis of
     integers that stand for reals, one for each operand, then each result.  `layout` names the
     options where the converter does not read them; `results` are the element types of the results,
-    "" for that of operand 0.  `only` is the one rounding of such integers in which LiteRT says what
-    is right, if there is one.  Results may be so many steps `off`, where LiteRT's depend on the
-    platform's functions of f32.  `between` are the types of intermediates, and what they stand for.
+    "" for the type of operand 0.  `only` is the one rounding of such integers for which LiteRT
+    decides what is right, if there is one.  Results may be so many steps `off`, where LiteRT
+    depends on the platform's functions of f32.  `between` are the types of intermediates, and what
+    they stand for.
     """
 
     kind: str
