@@ -7,6 +7,9 @@ Mistakes of our own are `AssertionError`s.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from alpenglow.base.words import escaped, told
 
 
@@ -58,7 +61,26 @@ class TypeRuleError(AlpenglowError):
 
 
 class UnsupportedError(AlpenglowError):
-    """The model is well formed, but asks for something that is not there (yet)."""
+    """The model is well formed, but asks for something that is not there (yet).
+
+    If several operators of a model cannot be imported, `refusals` lists all of them.
+    """
+
+    refusals: Sequence[Refusal] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An operator that cannot be imported, its place in the file, and the error that says why."""
+
+    kind: str
+    place: str
+    error: UnsupportedError
+
+    @property
+    def reason(self) -> str:
+        """The reason without the name of the operator."""
+        return self.error.message.removeprefix(f"{self.kind}: ")
 
 
 class FeedError(AlpenglowError):

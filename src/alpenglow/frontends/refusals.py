@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import Refusal, UnsupportedError
 from alpenglow.base.words import counted, some
 
 NO_CONVERTER = "there is no converter"
@@ -19,30 +18,15 @@ MOST_LISTED = 10
 """A message lists at most this many kinds of operators and reasons."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An operator that cannot be imported, its place in the file, and the error that says why."""
-
-    kind: str
-    place: str
-    error: UnsupportedError
-
-    @property
-    def reason(self) -> str:
-        """The reason without the name of the operator."""
-        return self.error.message.removeprefix(f"{self.kind}: ")
-
-
-class RefusedError(UnsupportedError):
-    """A model has operators that cannot be imported: `refusals`, at least one."""
-
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
-        self.refusals = refusals
-        first = refusals[0].error
-        if len(refusals) == 1 and first.node:  # a converter raised it
-            super().__init__(first.message, node=first.node, hint=first.hint, flags=first.flags)
-        else:
-            super().__init__(summary((r.kind, r.reason, r.place) for r in refusals))
+def refused(refusals: Sequence[Refusal]) -> UnsupportedError:
+    """Return the error for a model with operators that cannot be imported, at least one."""
+    first = refusals[0].error
+    if len(refusals) == 1 and first.node:  # a converter raised it
+        error = UnsupportedError(first.message, node=first.node, hint=first.hint, flags=first.flags)
+    else:
+        error = UnsupportedError(summary((r.kind, r.reason, r.place) for r in refusals))
+    error.refusals = refusals
+    return error
 
 
 def unknown(kind: str, place: str, quantised: Sequence[str] = ()) -> Refusal:
@@ -71,7 +55,7 @@ def summary(refusals: Iterable[tuple[str, str, str]], thing: str = "node") -> st
 
 @contextmanager
 def refusing(missing: Sequence[Refusal]) -> Iterator[None]:
-    """Raise RefusedError after an import if operators of the model have no converter.
+    """Raise UnsupportedError after an import if operators of the model have no converter.
 
     `missing` lists these operators; the error also lists what the import refuses for other reasons.
     """
@@ -80,8 +64,7 @@ def refusing(missing: Sequence[Refusal]) -> Iterator[None]:
     except UnsupportedError as error:
         if not missing:
             raise
-        others = error.refusals if isinstance(error, RefusedError) else ()
-        known = [r for r in others if r.error.message != NO_CONVERTER]
-        raise RefusedError([*missing, *known]) from error
+        known = [r for r in error.refusals if r.error.message != NO_CONVERTER]
+        raise refused([*missing, *known]) from error
     if missing:
-        raise RefusedError(missing)
+        raise refused(missing)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.errors import AlpenglowError, ModelError, Refusal, UnsupportedError
 from alpenglow.frontends.choice import is_cheap
 from alpenglow.frontends.control import (
     Branch,
@@ -32,7 +32,7 @@ from alpenglow.frontends.counted import turns
 from alpenglow.frontends.operands import Operands
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
-from alpenglow.frontends.refusals import Refusal, RefusedError
+from alpenglow.frontends.refusals import refused
 from alpenglow.frontends.steps import LOOP, SAME, Body, P, Step
 from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
@@ -218,7 +218,7 @@ class ConvertingImporter(StepImporter[P]):
 
     A step that is refused does not end the import: in the place of its results stand values of the
     types that the model declares, so that the steps that read them are looked at, too.  The graph
-    is none of the model then: `run` raises RefusedError.
+    is not the model's then: `run` raises UnsupportedError.
     """
 
     def __init__(self, g: Graph, given: Known) -> None:
@@ -228,10 +228,10 @@ class ConvertingImporter(StepImporter[P]):
         self._unseen: set[str] = set()  # those that have no value: what reads them is left out
 
     def run(self, steps: Iterable[Step[P]]) -> None:
-        """Import what can be imported of steps; raise RefusedError if any is refused."""
+        """Import what can be imported of steps; raise UnsupportedError if any is refused."""
         super().run(steps)
         if self.refusals and self.collects:
-            raise RefusedError(self.refusals)
+            raise refused(self.refusals)
 
     def _entered(self, step: Step[P]) -> Sequence[Step[P]]:
         if not self._unseen.isdisjoint(step.reads):

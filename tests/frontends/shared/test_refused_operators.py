@@ -11,7 +11,8 @@ from tests.frontends.tflite.flat import CODES, file_of, tensor
 
 import alpenglow as ag
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
-from alpenglow.frontends.refusals import MOST_LISTED, RefusedError, unknown
+from alpenglow.frontends import refusals
+from alpenglow.frontends.refusals import MOST_LISTED, unknown
 from alpenglow.ir.staged import StagedModel
 
 
@@ -146,7 +147,7 @@ def test_damage_elsewhere_is_raised_at_once() -> None:
 def test_long_lists_end_with_a_count() -> None:
     kinds = [unknown(f"Op{i}", "'a'") for i in range(MOST_LISTED + 2)]
 
-    text = str(RefusedError(kinds))
+    text = str(refusals.refused(kinds))
 
     assert text.startswith("12 operators cannot be converted: Op0 (1 node at 'a')")
     assert text.endswith("; and 2 more")

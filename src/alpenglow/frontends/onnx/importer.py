@@ -16,7 +16,7 @@ from pathlib import Path
 
 import onnx
 
-from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.errors import AlpenglowError, ModelError, Refusal, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.frontends.control import Control
 from alpenglow.frontends.onnx import converters
@@ -29,7 +29,7 @@ from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_va
 from alpenglow.frontends.onnx.ranked import DECODING, Ranked
 from alpenglow.frontends.onnx.steps import NodeStep, Placed, renaming, step_of
 from alpenglow.frontends.onnx.table import Made, Site
-from alpenglow.frontends.refusals import NO_CONVERTER, Refusal, unknown
+from alpenglow.frontends.refusals import NO_CONVERTER, unknown
 from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import SAME, Body
 from alpenglow.ir.graph import Graph, Node, Value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
-from alpenglow.frontends.refusals import Refusal, unknown
+from alpenglow.base.errors import ModelError, Refusal
+from alpenglow.frontends.refusals import unknown
 from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import CONTROL
 from alpenglow.frontends.stablehlo.custom_calls import ACCEPTED

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.frontends.refusals import Refusal, unknown
+from alpenglow.base.errors import Refusal
+from alpenglow.frontends.refusals import unknown
 from alpenglow.frontends.tflite import converters
 from alpenglow.frontends.tflite.file.model import Subgraph
 from alpenglow.frontends.tflite.steps import BODIES, VARIABLES, place_of
