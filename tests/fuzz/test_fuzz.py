@@ -78,7 +78,7 @@ def received(first: int, most: int, seconds: float, record: Record, only: str = 
     record("tried", f"{how.total()} damaged files from seed {first}")
 
     assert not findings, "\n".join(findings)
-    assert how["ModelError"]
+    assert how["ModelError"] or how.total() < 20  # a busy machine tries few in that time
 
 
 def computed(first: int, most: int, record: Record) -> None:

@@ -19,6 +19,7 @@ from alpenglow.ir.verify import verify_graph
 from alpenglow.ops.elementwise.activation import Relu, Tanh
 from alpenglow.ops.elementwise.arithmetic import Add, Neg
 from alpenglow.ops.fused import Fused
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.random.random import RandomUniform
 from alpenglow.ops.tensor.movement import Broadcast, Reshape
 from alpenglow.ops.tensor.order import TopK
@@ -291,7 +292,7 @@ def test_a_pass_of_a_user_that_breaks_a_rule_is_named(stage: str, check: bool) -
 
     g = Graph("f")
     x, y = g.input("x", "f32[8,8]"), g.input("y", "f32[8,8]")
-    g.output("z", g(Tanh(), g(ag.ops.contraction.MatMul(), g(Tanh(), x), y)))
+    g.output("z", g(Tanh(), g(MatMul(), g(Tanh(), x), y)))
     wrong = ag.Pass("turn", turn, "nodes the other way around", after=stage)
 
     with pytest.raises(GraphError, match=r"after pass turn: operand 0.* is read before it is made"):

@@ -22,10 +22,11 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.elementwise import activation, arithmetic, transcendental
 from alpenglow.ops.expression import Expression, one
-from alpenglow.ops.product import contraction
+from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.reduction import normalize, reduction, softmax
 from alpenglow.ops.tensor import movement
-from alpenglow.ops.window import conv_transpose, pooling
+from alpenglow.ops.window import pooling
+from alpenglow.ops.window.conv_transpose import ConvTranspose
 from alpenglow_caffe.protobuf import Message
 
 Blob = Expression  # as Caffe calls tensors
@@ -161,13 +162,12 @@ class Layer:
         dilations = _window("dilation", rank, dilation, sides, 1)
         if min(group, num_output) < 1 or channels % group or num_output % group:
             raise ModelError(f"{channels} channels and {num_output} outputs in {group} groups")
-        bias = [(num_output,)] * bias_term
-        if self.kind == "Deconvolution":
-            weights = self.weights((channels, num_output // group, *kernel), *bias)
-            op = conv_transpose.ConvTranspose(strides, pads, dilations, (0,) * rank, group)
-            return one(op, x, *weights)
-        weights = self.weights((num_output, channels // group, *kernel), *bias)
-        return one(contraction.Conv(strides, pads, dilations, group), x, *weights)
+        back, bias = self.kind == "Deconvolution", [(num_output,)] * bias_term
+        ends = (channels, num_output // group) if back else (num_output, channels // group)
+        weights = self.weights((*ends, *kernel), *bias)
+        if back:
+            return one(ConvTranspose(strides, pads, dilations, (0,) * rank, group), x, *weights)
+        return one(Conv(strides, pads, dilations, group), x, *weights)
 
     @on("InnerProduct", "inner_product_param")
     def product(self, x: Blob, *, num_output: int, bias_term: bool = True, axis: int = 1,
@@ -198,8 +198,7 @@ class Layer:
 
     @on("Bias", "bias_param")
     def bias(self, x: Blob, *terms: Blob, axis: int = 1, num_axes: int = 1) -> Blob:
-        (term,) = terms or self.weights(_part(x, axis, num_axes))
-        return x + _along(x, term, axis)
+        return x + _along(x, (terms or self.weights(_part(x, axis, num_axes)))[0], axis)
 
     @on("PReLU", "prelu_param")
     def prelu(self, x: Blob, *, channel_shared: bool = False) -> Blob:
@@ -255,9 +254,9 @@ class Layer:
                 coeff: tuple[float, ...] = ()) -> Blob:  # fmt: skip
         if len({v.type for v in xs}) != 1 or len(xs) < 2 or (coeff and operation != "SUM"):
             raise ModelError(f"{operation} of {[str(v.type) for v in xs]}, coefficients: {coeff}")
-        op = {"SUM": arithmetic.Add, "PROD": arithmetic.Mul, "MAX": arithmetic.Maximum}[operation]
+        op = {"SUM": arithmetic.Add, "PROD": arithmetic.Mul, "MAX": arithmetic.Maximum}[operation]()
         terms = [v * c for v, c in zip(xs, coeff, strict=True)] if coeff else xs
-        return reduce(lambda total, term: one(op(), total, term), terms)
+        return reduce(lambda total, term: one(op, total, term), terms)
 
     @on("ReLU", "relu_param")
     def relu(self, x: Blob, *, negative_slope: float = 0) -> Blob:
@@ -271,8 +270,7 @@ class Layer:
     def power(self, x: Blob, *, power: float = 1, scale: float = 1, shift: float = 0) -> Blob:
         if power * scale == 0:  # Caffe does not look at x then, which may be infinite
             x = Blob(self.graph, self.graph.constant(np.zeros(x.type.extents, np.float32)))
-        y = x * scale + shift
-        return y if power == 1 else y**power
+        return x * scale + shift if power == 1 else (x * scale + shift) ** power
 
     @on("Exp", "exp_param")
     def exp(self, x: Blob, *, base: float = -1, scale: float = 1, shift: float = 0) -> Blob:
@@ -281,8 +279,8 @@ class Layer:
 
     @on("Log", "log_param")
     def log(self, x: Blob, *, base: float = -1, scale: float = 1, shift: float = 0) -> Blob:
-        rate = 1.0 if base == -1 else math.log(base)
-        return one(transcendental.Log(), x * scale + shift) * (1 / rate)
+        y = one(transcendental.Log(), x * scale + shift)
+        return y if base == -1 else y * (1 / math.log(base))
 
 
 on("AbsVal")(lambda layer, x: one(arithmetic.Abs(), x))

@@ -22,6 +22,7 @@ from alpenglow.machines.vector.operators.few_bits import PackNibbles
 from alpenglow.ops.elementwise.activation import Relu, Swish
 from alpenglow.ops.elementwise.arithmetic import Add, Div, Mul
 from alpenglow.ops.fused import Fused
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.random.random import RandomNormal, RandomUniform
 from alpenglow.ops.tensor.copy import Copy
 from alpenglow.ops.tensor.gather import Gather
@@ -35,7 +36,7 @@ def perceptron(batch: str = "2") -> Graph:
     x = g.input("x", f"f32[{batch},3]")
     w = g.constant(np.arange(12, dtype=np.float32).reshape(3, 4) - 5, "weights")
     bias = g.constant(np.ones(4, np.float32), "bias")
-    y = g(ag.ops.contraction.MatMul(), x, w, name="product")
+    y = g(MatMul(), x, w, name="product")
     stretched = g(Broadcast(y.type.shape), bias)
     g.output("y", g(Relu(), g(Add(), y, stretched)))
     return g
