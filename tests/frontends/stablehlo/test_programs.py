@@ -406,3 +406,40 @@ def test_a_scalar_input_may_be_a_constant(tmp_path: Path) -> None:
     ).values()
 
     assert y.tolist() == [4, 5, 6]
+
+
+def windows(operation: str, init: str, size: int, edges: tuple[int, int], count: int) -> str:
+    """Return a program that reduces windows of three elements."""
+    return f"""
+    func.func @main(%x: tensor<3xf32>) -> tensor<{count}xf32> {{
+      %i = stablehlo.constant dense<{init}> : tensor<f32>
+      %0 = "stablehlo.reduce_window"(%x, %i) ({{
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %1 = stablehlo.{operation} %a, %b : tensor<f32>
+        stablehlo.return %1 : tensor<f32>
+      }}) {{window_dimensions = array<i64: {size}>,
+           padding = dense<[[{edges[0]}, {edges[1]}]]> : tensor<1x2xi64>}}
+        : (tensor<3xf32>, tensor<f32>) -> tensor<{count}xf32>
+      return %0 : tensor<{count}xf32>
+    }}"""
+
+
+@pytest.mark.parametrize(("operation", "init", "expected"), [
+    ("add", "5.0", [9, 6, 10, 13]), ("maximum", "0.0", [0, 2, 3, 3]),
+    ("multiply", "2.0", [-4, -4, 12, 12]), ("add", "0.0", [-1, 1, 5, 3]),
+])  # fmt: skip
+def test_padding_of_windows_is_what_reductions_begin_with(
+    operation: str, init: str, expected: list[float]
+) -> None:
+    x = np.array([-1, 2, 3], np.float32)
+
+    (y,) = run(windows(operation, init, 2, (1, 1), 4), x=x)
+
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(("operation", "init"), [("add", "0.0"), ("maximum", "0xFF800000")])
+def test_windows_that_do_not_fit_make_no_elements(operation: str, init: str) -> None:
+    (y,) = run(windows(operation, init, 6, (1, 1), 0), x=np.ones(3, np.float32))
+
+    assert y.shape == (0,)

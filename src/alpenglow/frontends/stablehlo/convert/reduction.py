@@ -78,7 +78,11 @@ def map_(s: Site) -> Made:
 
 @on("stablehlo.reduce_window")
 def reduce_window(s: Site) -> Made:
-    """What is padded counts as what a reduction begins with, once for each element."""
+    """Padding has elements, each the value that a reduction begins with, and holes of the base too.
+
+    So says StableHLO's specification.  XLA reduces what is inside alone, and differs if that value
+    is not neutral, such as a sum that begins with 5.
+    """
     xs, inits = operands_and_inits(s)
     rank = xs[0].type.rank
     size = s.numbers("window_dimensions")
@@ -127,8 +131,11 @@ def _known_window(
         "stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"
     ):  # fmt: skip
         return None
-    if any(min(edges[i]) < 0 or max(edges[i]) > (size[i] - 1) * spread[i] for i in axes):
+    reach = [(k - 1) * d for k, d in zip(size, spread, strict=True)]
+    if any(min(edges[i]) < 0 or max(edges[i]) > reach[i] for i in axes):
         return None  # the edge alone has whole windows
+    if any(x.type.extents[i] + sum(edges[i]) <= reach[i] for i in axes):
+        return None  # no window fits
     return _pooled(s, x, operation, axes, size, strides, spread, edges)
 
 
