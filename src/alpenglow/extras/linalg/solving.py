@@ -211,7 +211,7 @@ class SolveTriangular(Primitive):
 class MatrixExp(Primitive):
     """e raised to x[…, n, n]: the sum of the powers of x, each divided by its factorial.
 
-    Computed in f64, by powers of x halved until it is small, and squared as often.
+    Computed in f64, by powers of x halved until its norm is at most 1, and squared as often.
     """
 
     def infer(self, x: TensorType) -> TensorType:
@@ -243,11 +243,12 @@ class MatrixExp(Primitive):
         yield cls(), "f32[2,3,3]"
         yield cls(), "f64[4,4]"
         yield cls(), "f32[0,0]"
+        yield cls(), np.diag([-1.7e308, 1.0])
         yield cls(), "c64[2,2]"
 
 
 TERMS = 18
-"""So many terms of the series are exact to f64 for a matrix of norm 1/2."""
+"""So many terms of the series are exact to f64 for a matrix of norm 1."""
 
 
 def exponential(a: Array) -> Array:
@@ -255,8 +256,8 @@ def exponential(a: Array) -> Array:
     norm = float(np.abs(a).sum(axis=0).max(initial=0))
     if not np.isfinite(norm):
         return np.full_like(a, np.nan)
-    halvings = max(int(np.ceil(np.log2(norm))) + 1, 0) if norm > 0 else 0
-    small = a / 2.0**halvings
+    halvings = max(int(np.ceil(np.log2(norm))), 0) if norm > 0 else 0
+    small = a * 2.0**-halvings
     out = power = np.eye(len(a), dtype=a.dtype)
     for i in range(1, TERMS + 1):
         power = power @ small / i
