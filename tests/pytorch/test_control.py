@@ -108,6 +108,7 @@ def grown(x: torch.Tensor) -> Any:
     )  # fmt: skip
 
 
+NANS = torch.tensor([float("nan"), 1.0, 2.0, 1.0, 1.0, float("nan")])
 COUNTS = [(rows(3), number(n)) for n in (3, 0, 7)]
 
 CASES: dict[str, Case] = {
@@ -128,6 +129,11 @@ CASES: dict[str, Case] = {
              [(rows(n),) for n in (2, 5)] + [(torch.zeros(3, 8),)]),
     "kinds": (lambda i: torch.unique(i, return_inverse=True, return_counts=True),
               (number([1, 2, 2, 3]),), OPEN, [(number(v),) for v in ([3, 1, 3, 3, 0], [7, 7])]),
+    "kinds with NaN": (lambda x: torch.unique(x, return_counts=True), (NANS,), None,
+                       [(NANS,), (NANS.flip(0),), (NANS.nan_to_num(1.0),)]),
+    "kinds of rows with NaN": (lambda x: torch.unique(x, dim=0, return_counts=True),
+                               (NANS[[1, 0, 2, 4, 1, 5, 2, 4]].reshape(4, 2),), None,
+                               [(NANS[[1, 0, 2, 4, 1, 5, 2, 4]].reshape(4, 2),)]),
     "runs": (lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True),
              (number([1, 2, 2, 3]),), None, [(number(v),) for v in ([3, 3, 1, 3], [7, 7, 7, 7])]),
     "runs of rows": (lambda x: torch.unique_consecutive(x, return_counts=True, dim=0),

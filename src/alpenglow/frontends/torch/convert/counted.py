@@ -8,14 +8,15 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import TensorType
-from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Sub
-from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ir.types import FLOATS, TensorType
+from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Mul, Sub
+from alpenglow.ops.elementwise.comparison import Equal, IsNaN
 from alpenglow.ops.elementwise.logic import BitNot
 from alpenglow.ops.reduction.reduction import ReduceMax, filled
 from alpenglow.ops.reduction.scan import CumSum
 from alpenglow.ops.tensor.counted import NonZero, Unique
 from alpenglow.ops.tensor.gather import Gather, ScatterElements
+from alpenglow.ops.tensor.generate import Range
 from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.ops.tensor.movement import Concat, Slice, Transpose, stretch
 
@@ -73,10 +74,28 @@ def first(s: Site, x: Value, n: Dim) -> Value:
 
 def kinds(s: Site, x: Value, axis: int, sort: bool) -> tuple[Value, Value, Value]:
     """Return slices that differ, which of these each slice is, and how many are alike."""
-    leaders, inverse, counts, count = s.g.add(Unique(axis, sort), [x]).results
+    op, keys = Unique(axis, sort), x
+    if x.type.dtype in FLOATS:
+        op, keys = Unique(0, sort), _told_apart(s, x, axis)
+    leaders, inverse, counts, count = s.g.add(op, [keys]).results
     (n,), (leaders, inverse, counts) = s.cut(count, leaders, inverse, counts)
     leaders, counts = first(s, leaders, n), first(s, counts, n)
     return s.g(Gather(axis), x, leaders), inverse, counts
+
+
+def _told_apart(s: Site, x: Value, axis: int) -> Value:
+    """Return slices as rows, those with NaN with their number behind: to PyTorch none is alike."""
+    rows = s.cast(_rows(s, x, axis), "f64")
+    undefined = s.g(ReduceMax((1,), True), s.cast(s.g(IsNaN(), rows), "u8"))
+    numbers = s.reshaped(s.g(Range(rows.type.shape[0], 1, 1, "f64")), undefined.type.shape)
+    return s.g(Concat(1), rows, s.g(Mul(), s.cast(undefined, "f64"), numbers))
+
+
+def _rows(s: Site, x: Value, axis: int) -> Value:
+    """Return the slices along an axis, each as a row."""
+    rest = [i for i in range(x.type.rank) if i != axis]
+    moved = s.g(Transpose((axis, *rest)), x)
+    return s.reshaped(moved, (moved.type.shape[0], product(moved.type.shape[1:])))
 
 
 @on("aten._unique2.default")
@@ -128,9 +147,7 @@ def unique_consecutive(
 
 def _differs(s: Site, x: Value, axis: int, extent: Dim) -> Value:
     """Return, for each slice along an axis, if it is the first or differs from the one before."""
-    rest = [i for i in range(x.type.rank) if i != axis]
-    moved = s.g(Transpose((axis, *rest)), x)
-    flat = s.reshaped(moved, (extent, product(moved.type.shape[1:])))
+    flat = _rows(s, x, axis)
     width = flat.type.shape[1]
     after, before = (s.g(Slice((i, 0), (extent - 1, width), (1, 1)), flat) for i in (1, 0))
     other = s.g(BitNot(), s.g(Equal(), after, before))

@@ -18,9 +18,10 @@ from alpenglow.frontends.torch.promote import shared
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
+from alpenglow.ir.types import FLOATS
 from alpenglow.ops.elementwise.arithmetic import Add, Sub
-from alpenglow.ops.elementwise.comparison import Greater, GreaterOrEqual
-from alpenglow.ops.elementwise.logic import BitNot
+from alpenglow.ops.elementwise.comparison import IsNaN, Less, LessOrEqual
+from alpenglow.ops.elementwise.logic import BitOr
 from alpenglow.ops.reduction.reduction import ReduceSum
 from alpenglow.ops.reduction.scan import CumSum
 from alpenglow.ops.tensor.gather import Gather, GatherElements, GatherNd
@@ -135,7 +136,9 @@ def bucketize(
 def counted_before(s: Site, line: Value, x: Operand, right: bool) -> Value:
     """Return how many elements of sorted lines come before each of x: equal ones too if `right`.
 
-    Lines of several axes have as many as x; all but the last are in common.
+    In lines NaN comes last, as sorts leave it; all elements come before a NaN of x.  PyTorch, which
+    bisects, also counts what is left of each NaN of a line that it meets.  Lines of several axes
+    have as many as x; all but the last are in common.
     """
     dtype = shared((line, x))
     values = with_axis(s, s.tensor(x, dtype))
@@ -147,10 +150,10 @@ def counted_before(s: Site, line: Value, x: Operand, right: bool) -> Value:
         lines = s.reshaped(lines, (*outer, 1, extent))
     a = stretch(s.g, lines, shape)
     b = stretch(s.g, s.reshaped(values, (*outer, last, 1)), shape)
-    # PyTorch goes on to the right where an element is not past the value, so NaN is past none.
-    past = s.g(Greater(), a, b) if right else s.g(GreaterOrEqual(), a, b)
-    before = s.cast(s.g(BitNot(), past), "i64")
-    counts = s.g(ReduceSum((len(shape) - 1,), False), before)
+    before = s.g(LessOrEqual() if right else Less(), a, b)
+    if dtype in FLOATS:
+        before = s.g(BitOr(), before, s.g(IsNaN(), b))
+    counts = s.g(ReduceSum((len(shape) - 1,), False), s.cast(before, "i64"))
     return s.reshaped(s.cast(counts, s.result.dtype), x.type.shape if isinstance(x, Value) else ())
 
 
