@@ -66,8 +66,8 @@ OF_TORCH = (
     ),
     Mistake(
         "searchsorted exchanges left and right", f"{TORCH}/convert/index.py",
-        "s.g(Greater(), a, b) if right else s.g(GreaterOrEqual(), a, b)",
-        "s.g(GreaterOrEqual(), a, b) if right else s.g(Greater(), a, b)",
+        "s.g(LessOrEqual() if right else Less(), a, b)",
+        "s.g(Less() if right else LessOrEqual(), a, b)",
     ),
     Mistake(
         "masked_fill exchanges its operands", f"{TORCH}/convert/logic.py",
@@ -213,8 +213,8 @@ OF_STABLEHLO = (
     Mistake(
         "axes of a convolution's result are permuted the wrong way round",
         f"{STABLEHLO}/convert/contraction.py",
-        "s.g(Transpose(tuple(places.index(i) for i in range(len(places)))), y)",
-        "s.g(Transpose(places), y)",
+        "s.g(Transpose(tuple(map(dims.output.index, range(rank)))), y)",
+        "s.g(Transpose(dims.output), y)",
     ),
     Mistake(
         "an integer less a multiple keeps nothing of a division by 0",

@@ -64,8 +64,10 @@ class Operands:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def required(self) -> list[Value]:
-        """Return all operands; raise ModelError if one is absent."""
+    def required(self, count: int | None = None) -> list[Value]:
+        """Return all operands; raise ModelError if one is absent, or there are not `count`."""
+        if count not in (None, len(self)):
+            raise ModelError(f"{self.kind} has {len(self)} {self.operand}s, expected {count}")
         return [self.input(i) for i in range(len(self.inputs))]
 
     def input(self, i: int) -> Value:

@@ -64,7 +64,7 @@ def test_axes_of_products_and_convolutions_are_read() -> None:
 
     assert dot.attributes["dot_dimension_numbers"] == DotDims((0,), (0,), (1,), (1,))
     assert dot.attributes["precision_config"] == ("DEFAULT", "HIGH")
-    assert conv.attributes["dimension_numbers"] == ConvDims(0, 2, (1,), 1, 2, (0,), 0, 1, (2,))
+    assert conv.attributes["dimension_numbers"] == ConvDims((0, 2, 1), (2, 1, 0), (0, 1, 2))
     assert conv.attributes["window_strides"] == (2,)
     assert conv.attributes["padding"].tolist() == [[1, 0]]
 

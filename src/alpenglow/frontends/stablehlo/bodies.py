@@ -74,7 +74,7 @@ def _applied(s: Site, applied: Applied, o: Operation) -> Sequence[Value]:
     entry = find(o.name)
     if entry is None or not entry.pointwise or o.regions:
         raise UnsupportedError(f"{s.kind}: its body has {o.label}")
-    inner = Site(s.g, o, o.operands, o.results, applied, s.module, {}, applied.shape)
+    inner = Site(s.g, o, o.label, o.operands, o.results, applied, s.module, {}, applied.shape)
     made = entry.convert(inner)
     return [made] if isinstance(made, Value) else list(made)
 

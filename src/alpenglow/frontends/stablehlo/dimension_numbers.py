@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from alpenglow.frontends.stablehlo.module import ConvDims
+
 GATHER = {
     "offset_dims": "offset", "collapsed_slice_dims": "collapsed",
     "operand_batching_dims": "operand_batch", "start_indices_batching_dims": "index_batch",
@@ -16,12 +20,14 @@ DOT = {
     "lhs_batching_dimensions": "lhs_batch", "rhs_batching_dimensions": "rhs_batch",
     "lhs_contracting_dimensions": "lhs_contract", "rhs_contracting_dimensions": "rhs_contract",
 }  # fmt: skip
-CONV = {
-    "input_batch_dimension": "input_batch", "input_feature_dimension": "input_feature",
-    "input_spatial_dimensions": "input_spatial",
-    "kernel_input_feature_dimension": "kernel_input",
-    "kernel_output_feature_dimension": "kernel_output",
-    "kernel_spatial_dimensions": "kernel_spatial",
-    "output_batch_dimension": "output_batch", "output_feature_dimension": "output_feature",
-    "output_spatial_dimensions": "output_spatial",
-}  # fmt: skip
+CONV = (
+    ("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"),
+    ("kernel_output_feature_dimension", "kernel_input_feature_dimension",
+     "kernel_spatial_dimensions"),
+    ("output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions"),
+)  # fmt: skip
+
+
+def take_convolution(fields: dict[str, Any]) -> ConvDims:
+    """Take the axes of a convolution out of fields by name."""
+    return ConvDims(*((fields.pop(a), fields.pop(b), *fields.pop(c)) for a, b, c in CONV))

@@ -127,8 +127,8 @@ class Importer(ConvertingImporter[Applied]):
         return made
 
     def _site(self, step: Step[Applied], operation: Operation, importer: Importing) -> Site:
-        return Site(self.g, operation, step.inputs, step.outputs, importer, self.module,
-                    step.payload.scope, None)  # fmt: skip
+        return Site(self.g, operation, step.label, step.inputs, step.outputs, importer,
+                    self.module, step.payload.scope, None)  # fmt: skip
 
     def _check(self, step: Step[Applied], i: int, v: Value) -> Value:
         """Return a result as it is declared; raise ModelError if it is of another type."""

@@ -125,17 +125,15 @@ class DotDims:
 
 @dataclass(frozen=True, slots=True)
 class ConvDims:
-    """Which axes of what is convolved, of weights and of the result are batch, features, space."""
+    """The axes of a convolution's operands and result, in the order of the axes of `Conv`.
 
-    input_batch: int
-    input_feature: int
-    input_spatial: tuple[int, ...]
-    kernel_input: int
-    kernel_output: int
-    kernel_spatial: tuple[int, ...]
-    output_batch: int
-    output_feature: int
-    output_spatial: tuple[int, ...]
+    `input` and `output` have batch, feature and spatial axes, `kernel` the feature axis of the
+    output, that of the input, and spatial axes.
+    """
+
+    input: tuple[int, ...]
+    kernel: tuple[int, ...]
+    output: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,8 @@ def both(*names: str) -> tuple[str, ...]:
     return tuple(prefix + name for name in names for prefix in ("stablehlo.", "chlo.broadcast_"))
 
 
-def find(name: str) -> Entry | None:
-    """Return the entry for an operation, or None."""
-    return _TABLE.find(name)
+find = _TABLE.find
+"""Return the entry for an operation by name, or None."""
 
 
 def supported() -> list[str]:
@@ -61,15 +60,32 @@ def computed(dtype: str) -> str:
     return "f32" if dtype in NARROW else dtype
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows on a tensor: in each list, an entry for each axis.
+
+    `base` is by how much elements of the tensor are apart, `spread` by how much those of a window;
+    `edges` is the padding, cut off if negative.  Axes `turned` run backwards in a window.
+    """
+
+    size: tuple[int, ...]
+    strides: tuple[int, ...]
+    base: tuple[int, ...]
+    spread: tuple[int, ...]
+    turned: tuple[int, ...]
+    edges: tuple[tuple[int, int], ...]
+
+
 class Site(Operands):
     """One operation during import: its operands, attributes and regions, and the graph."""
 
     def __init__(
-        self, g: Graph, operation: Operation, names: Sequence[str], results: Sequence[str],
-        importer: Importing, module: Module, scope: Mapping[str, str], shape: tuple[Dim, ...] | None
+        self, g: Graph, operation: Operation, label: str, names: Sequence[str],
+        results: Sequence[str], importer: Importing, module: Module, scope: Mapping[str, str],
+        shape: tuple[Dim, ...] | None,
     ) -> None:  # fmt: skip
         """`shape` is that of everything in a body that is applied to whole tensors, else None."""
-        super().__init__(g, operation.name, operation.label, names, results, importer)
+        super().__init__(g, operation.name, label, names, results, importer)
         self.operation, self.module, self.scope = operation, module, scope
         self.importer, self.shape = importer, shape
 
@@ -113,6 +129,30 @@ class Site(Operands):
                 f"{self.kind}: {name} is {value!r}, expected {' or '.join((default, *choices))}"
             )
         return str(value)
+
+    def counts(self, *names: str) -> list[int]:
+        """Return attributes that are integers above 0, 1 if nothing is said."""
+        numbers = [self.number(name, 1) for name in names]
+        if min(numbers) < 1:
+            raise ModelError(f"{self.kind}: {names} are {numbers}, expected at least 1 each")
+        return numbers
+
+    def window(
+        self, rank: int, base: str = "base_dilations", spread: str = "window_dilations",
+        padding: Sequence[int] | None = None,
+    ) -> Window:  # fmt: skip
+        """Return the attributes of windows, of which two have names that differ."""
+        names = ("window_dimensions", "window_strides", base, spread)
+        lists = [self.numbers(name, (1,) * rank) for name in names]
+        turned = self.numbers("window_reversal", (0,) * rank)
+        edges = self.numbers("padding", (0, 0) * rank) if padding is None else padding
+        self.each(rank, **dict(zip(names, lists, strict=True)), window_reversal=turned)
+        self.each(2 * rank, padding=edges)
+        if any(min(numbers, default=1) < 1 for numbers in lists):
+            raise ModelError(f"{self.kind}: {names} are {lists}, expected at least 1 each")
+        size, strides, between, within = lists
+        pairs = tuple(zip(edges[::2], edges[1::2], strict=True))
+        return Window(size, strides, between, within, turned, pairs)
 
     def array(self, name: str) -> Array:
         """Return an attribute that is a constant."""

@@ -16,8 +16,7 @@ from alpenglow.ops.tensor.movement import Transpose, Trilu
 @on("stablehlo.cholesky")
 def cholesky(s: Site) -> Made:
     """The other triangle is 0."""
-    s.count(1)
-    x, lower = s.input(0), bool(s.attribute("lower", False))
+    (x,), lower = s.required(1), bool(s.attribute("lower", False))
     wide = converted(s, x, "f32") if x.type.dtype in HALVES else x
     factor, _ = s.g.add(Cholesky(not lower), [wide]).results
     return converted(s, s.g(Trilu(0, not lower), factor), x.type.dtype)
@@ -26,8 +25,7 @@ def cholesky(s: Site) -> Made:
 @on("stablehlo.triangular_solve")
 def triangular_solve(s: Site) -> Made:
     """y of a y = b, or of y a = b, for a triangular a, or for it turned over."""
-    s.count(2)
-    a, b = s.input(0), s.input(1)
+    a, b = s.required(2)
     if a.type.rank < 2 or a.type.rank != b.type.rank:
         raise ModelError(f"{s.kind}: operands are {a.type} and {b.type}")
     dtype = b.type.dtype

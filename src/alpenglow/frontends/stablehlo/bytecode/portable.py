@@ -20,10 +20,9 @@ from alpenglow.frontends.stablehlo.bytecode.bytecode import (
 from alpenglow.frontends.stablehlo.bytecode.bytes_reader import Bytes, Span
 from alpenglow.frontends.stablehlo.bytecode.vhlo import Vhlo
 from alpenglow.frontends.stablehlo.bytecode.vhlo_table import NEWEST, OPERATIONS
-from alpenglow.frontends.stablehlo.dimension_numbers import CONV, DOT, GATHER, SCATTER
+from alpenglow.frontends.stablehlo.dimension_numbers import DOT, GATHER, SCATTER, take_convolution
 from alpenglow.frontends.stablehlo.module import (
     Block,
-    ConvDims,
     DotDims,
     Function,
     GatherDims,
@@ -191,7 +190,7 @@ def translated(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
             if not isinstance(said[0][1], Token):
                 made["algorithm"] = Record("dot_algorithm", said)
     if name in ("convolution", "dynamic_conv"):
-        made["dimension_numbers"] = ConvDims(**_taken(made, CONV))
+        made["dimension_numbers"] = take_convolution(made)
     if name == "dynamic_conv":
         made.pop("padding", None)
     if "channel_id" in made:

@@ -65,8 +65,7 @@ def ordinal(s: Site, x: Value) -> Value:
 
 @on("stablehlo.convert", pointwise=True)
 def convert(s: Site) -> Made:
-    s.count(1)
-    return converted(s, s.input(0), s.dtype())
+    return converted(s, s.required(1)[0], s.dtype())
 
 
 def converted(s: Site, x: Value, dtype: str) -> Value:
@@ -115,8 +114,7 @@ def _truncated(s: Site, x: Value, dtype: str) -> Value:
 @on("stablehlo.bitcast_convert", pointwise=True)
 def bitcast_convert(s: Site) -> Made:
     """Between types of different widths a last axis comes or goes."""
-    s.count(1)
-    x, dtype = s.input(0), s.dtype()
+    (x,), dtype = s.required(1), s.dtype()
     source = x.type.dtype
     if source == dtype:
         return x

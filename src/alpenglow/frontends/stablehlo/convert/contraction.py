@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.convert.compare import converted
 from alpenglow.frontends.stablehlo.convert.movement import reversed_along, spread, trimmed
-from alpenglow.frontends.stablehlo.convert.reduction import padding
 from alpenglow.frontends.stablehlo.module import ConvDims, DotDims
-from alpenglow.frontends.stablehlo.table import Made, Site, on
+from alpenglow.frontends.stablehlo.table import Made, Site, Window, on
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, FLOATS, HALVES, INTS, NARROW_INTS
@@ -27,8 +27,8 @@ BYTES = frozenset({"i8", "u8"})
 
 @on("stablehlo.dot_general")
 def dot_general(s: Site) -> Made:
-    s.count(2)
-    return contracted(s, s.dims_of("dot_dimension_numbers", DotDims))
+    x, y = s.required(2)
+    return contracted(s, x, y, s.dims_of("dot_dimension_numbers", DotDims))
 
 
 @on("stablehlo.einsum")
@@ -39,15 +39,14 @@ def einsum(s: Site) -> Made:
 @on("stablehlo.dot")
 def dot(s: Site) -> Made:
     """The last axis of the first operand goes with the first of the second."""
-    x, y = s.input(0), s.input(1)
+    x, y = s.required(2)
     if not 0 < x.type.rank <= 2 or not 0 < y.type.rank <= 2:
         raise ModelError(f"{s.kind}: operands are {x.type} and {y.type}")
-    return contracted(s, DotDims((), (), (x.type.rank - 1,), (0,)))
+    return contracted(s, x, y, DotDims((), (), (x.type.rank - 1,), (0,)))
 
 
-def contracted(s: Site, dims: DotDims) -> Value:
+def contracted(s: Site, x: Value, y: Value, dims: DotDims) -> Value:
     """Return sums of products over axes: batch, then the rest of both operands."""
-    x, y = s.input(0), s.input(1)
     batches, inners = (dims.lhs_batch, dims.rhs_batch), (dims.lhs_contract, dims.rhs_contract)
     for name, of_x, of_y in (("batch", *batches), ("contracting", *inners)):
         if len(of_x) != len(of_y):
@@ -63,26 +62,28 @@ def contracted(s: Site, dims: DotDims) -> Value:
     b = s.g(Transpose((*dims.rhs_batch, *dims.rhs_contract, *right)), y)
     a = s.reshaped(a, (*batch, product(outer[0]), inner))
     b = s.reshaped(b, (*batch, inner, product(outer[1])))
-    return s.reshaped(multiplied(s, a, b, s.dtype()), (*batch, *outer[0], *outer[1]))
+    return s.reshaped(multiplied(s, MatMul(), a, b), (*batch, *outer[0], *outer[1]))
 
 
-def multiplied(s: Site, a: Value, b: Value, dtype: str) -> Value:
-    """Return a product of matrices in an element type, in which sums are taken if it is wider."""
-    if dtype in COMPLEX:
-        return apply(s.g, MatMul(), *(converted(s, v, dtype) for v in (a, b)))
+def multiplied(s: Site, op: MatMul | Conv, a: Value, b: Value) -> Value:
+    """Return a product in the element type of the result, in which sums are taken if it is wider.
+
+    Operands of different types are converted: to integers, whose sums wrap, before they are summed.
+    """
+    dtype, pair = s.dtype(), {a.type.dtype, b.type.dtype}
     if dtype == "bool":
-        a, b = s.cast(a, "u8"), s.cast(b, "u8")
-        total = s.g(MatMul(), a, b)
+        total = s.g(op, s.cast(a, "u8"), s.cast(b, "u8"))
         return s.g(BitNot(), s.g(Equal(), total, s.filled(0, total)))
-    pair = {a.type.dtype, b.type.dtype}
     if pair <= BYTES and dtype in INTS - {"i64", "u64"}:
-        return s.cast(s.g(MatMul(), a, b), dtype)
+        return s.cast(s.g(op, a, b), dtype)
+    if dtype in COMPLEX | INTS:
+        return apply(s.g, op, *(converted(s, v, dtype) for v in (a, b)))
     if pair <= HALVES and len(pair) == 1 and dtype == "f32":
-        return s.g(MatMul(wide=True), a, b)
-    if len(pair) == 1 and dtype in pair:
-        return s.g(MatMul(), a, b)
-    within = summed_in(a.type.dtype, b.type.dtype, dtype)
-    return converted(s, s.g(MatMul(), *(converted(s, v, within) for v in (a, b))), dtype)
+        return s.g(replace(op, wide=True), a, b)
+    if pair == {dtype} and dtype in FLOATS:
+        return s.g(op, a, b)
+    within = summed_in(*pair, dtype)
+    return converted(s, s.g(op, *(converted(s, v, within) for v in (a, b))), dtype)
 
 
 def summed_in(*dtypes: str) -> str:
@@ -97,66 +98,54 @@ def summed_in(*dtypes: str) -> str:
 
 @on("stablehlo.convolution")
 def convolution(s: Site) -> Made:
-    s.count(2)
-    dims = s.dims_of("dimension_numbers", ConvDims)
-    return convolved(s, dims, padding(s, len(dims.input_spatial)))
+    x, w = s.required(2)
+    return convolved(s, x, w)
 
 
 @on("stablehlo.dynamic_conv")
 def dynamic_conv(s: Site) -> Made:
-    s.count(3)
-    dims = s.dims_of("dimension_numbers", ConvDims)
-    flat = s.ints(2)
-    s.each(2 * len(dims.input_spatial), padding=flat)
-    return convolved(s, dims, list(zip(flat[::2], flat[1::2], strict=True)))
+    x, w, _ = s.required(3)
+    return convolved(s, x, w, s.ints(2))
 
 
-def convolved(s: Site, dims: ConvDims, edges: Sequence[tuple[int, int]]) -> Value:
+def convolved(s: Site, x: Value, w: Value, padding: Sequence[int] | None = None) -> Value:
     """Return a convolution: operands turned to [N, C, …] and [O, I, …], and the result back."""
+    dims = s.dims_of("dimension_numbers", ConvDims)
+    rank = len(dims.input)
+    window = s.window(rank - 2, "lhs_dilation", "rhs_dilation", padding)
     t = s.result()
     if t.shape is not None and 0 in t.shape:
         return s.full(0, s.dtype(), s.extents())
-    spatial = len(dims.input_spatial)
-    ones = (1,) * spatial
-    strides, base = s.numbers("window_strides", ones), s.numbers("lhs_dilation", ones)
-    gaps, turned = s.numbers("rhs_dilation", ones), s.numbers("window_reversal", (0,) * spatial)
-    s.each(spatial, window_strides=strides, lhs_dilation=base, rhs_dilation=gaps,
-           window_reversal=turned)  # fmt: skip
-    if min((*strides, *base, *gaps), default=1) < 1:
-        raise ModelError(f"{s.kind}: strides {strides}, dilations {base} and {gaps}")
-    x, w = _arranged(s, dims)
-    x = _between(s, x, base)
-    low, high = (0, 0, *(a for a, _ in edges)), (0, 0, *(b for _, b in edges))
-    x = trimmed(s, x, low, high)
-    w = reversed_along(s, w, [2 + i for i, back in enumerate(turned) if back])
-    pads = (*(max(a, 0) for a, _ in edges), *(max(b, 0) for _, b in edges))
+    perms = (dims.input, dims.kernel, dims.output)
+    if {x.type.rank, w.type.rank} != {rank} or any(sorted(p) != [*range(rank)] for p in perms):
+        raise ModelError(f"{s.kind}: axes are {perms} for {x.type} and {w.type}")
+    x = _laid(s, s.g(Transpose(dims.input), x), window)
+    w = s.g(Transpose(dims.kernel), w)
+    if any(window.turned):
+        w = reversed_along(s, w, [2 + i for i, back in enumerate(window.turned) if back])
     x, w, group = _grouped(s, x, w)
-    if not spatial:
+    pads = tuple(max(e[i], 0) for i in range(2) for e in window.edges)
+    if rank == 2:
         x, w = s.reshaped(x, (*x.type.shape, 1)), s.reshaped(w, (*w.type.shape, 1))
-        strides, gaps, pads = (1,), (1,), (0, 0)
-    y = slid(s, x, w, Conv(strides, pads, gaps, group))
-    y = y if spatial else s.reshaped(y, y.type.shape[:2])
-    places = (dims.output_batch, dims.output_feature, *dims.output_spatial)
-    s.axes(places, y.type.rank, "output axes")
-    return s.g(Transpose(tuple(places.index(i) for i in range(len(places)))), y)
+        y = multiplied(s, Conv((1,), (0, 0), (1,), group), x, w)
+        y = s.reshaped(y, y.type.shape[:2])
+    else:
+        y = multiplied(s, Conv(window.strides, pads, window.spread, group), x, w)
+    return s.g(Transpose(tuple(map(dims.output.index, range(rank)))), y)
 
 
-def _arranged(s: Site, dims: ConvDims) -> tuple[Value, Value]:
-    x, w = s.input(0), s.input(1)
-    rank = len(dims.input_spatial) + 2
-    if x.type.rank != rank or w.type.rank != rank:
-        raise ModelError(f"{s.kind}: operands are {x.type} and {w.type}, expected rank {rank}")
-    of_x = (dims.input_batch, dims.input_feature, *dims.input_spatial)
-    of_w = (dims.kernel_output, dims.kernel_input, *dims.kernel_spatial)
-    s.axes(of_x, rank, "input axes")
-    s.axes(of_w, rank, "kernel axes")
-    return s.g(Transpose(of_x), x), s.g(Transpose(of_w), w)
+def _laid(s: Site, x: Value, window: Window) -> Value:
+    """Return x[N, C, …] with zeros between neighbours, without what negative edges cut off."""
+    if max(window.base, default=1) > 1:
+        x = _between(s, x, window.base)
+    if min((n for e in window.edges for n in e), default=0) < 0:
+        low, high = zip((0, 0), (0, 0), *window.edges, strict=True)
+        x = trimmed(s, x, low, high)
+    return x
 
 
 def _between(s: Site, x: Value, base: Sequence[int]) -> Value:
     """Return x with zeros between neighbours."""
-    if all(b == 1 for b in base):
-        return x
     if x.type.dtype in FLOATS:
         return s.g(Dilate((1, 1, *base)), x)
     zero = s.full(0, x.type.dtype, ())
@@ -167,8 +156,8 @@ def _between(s: Site, x: Value, base: Sequence[int]) -> Value:
 
 def _grouped(s: Site, x: Value, w: Value) -> tuple[Value, Value, int]:
     """Return operands and the number of groups; parts of a batch become groups of channels."""
-    features, batches = s.number("feature_group_count", 1), s.number("batch_group_count", 1)
-    if min(features, batches) < 1 or (features > 1 and batches > 1):
+    features, batches = s.counts("feature_group_count", "batch_group_count")
+    if features > 1 and batches > 1:
         raise ModelError(f"{s.kind}: {features} groups of features, {batches} of batches")
     if batches == 1:
         return x, w, features
@@ -180,20 +169,3 @@ def _grouped(s: Site, x: Value, w: Value) -> tuple[Value, Value, int]:
     order = (1, 0, *range(2, apart.type.rank))
     joined = s.reshaped(s.g(Transpose(order), apart), (n // batches, batches * c, *rest))
     return joined, w, batches
-
-
-def slid(s: Site, x: Value, w: Value, op: Conv) -> Value:
-    """Return a convolution in the element type of the result."""
-    dtype = s.dtype()
-    pair = {x.type.dtype, w.type.dtype}
-    if pair <= BYTES and dtype in INTS - {"i64", "u64"}:
-        return s.cast(s.g(op, x, w), dtype)
-    if dtype in COMPLEX | INTS:
-        return apply(s.g, op, converted(s, x, dtype), converted(s, w, dtype))
-    if pair <= HALVES and len(pair) == 1 and dtype == "f32":
-        wide = Conv(op.strides, op.pads, op.dilations, op.group, wide=True)
-        return s.g(wide, x, w)
-    if len(pair) == 1 and dtype in pair and dtype in FLOATS:
-        return s.g(op, x, w)
-    within = summed_in(x.type.dtype, w.type.dtype, dtype)
-    return converted(s, s.g(op, converted(s, x, within), converted(s, w, within)), dtype)

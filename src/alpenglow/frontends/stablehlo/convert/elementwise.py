@@ -218,6 +218,5 @@ def is_finite(s: Site) -> Made:
 
 @on(*both("select"), pointwise=True)
 def select(s: Site) -> Made:
-    s.count(3)
-    chosen, x, y = s.broadcast(*s.required())
+    chosen, x, y = s.broadcast(*s.required(3))
     return s.g(Where(), chosen, x, y)

@@ -47,8 +47,7 @@ def counted(s: Site, shape: tuple[Dim, ...]) -> Value:
 
 @on("stablehlo.reshape")
 def reshape(s: Site) -> Made:
-    s.count(1)
-    return resized(s, s.input(0), s.extents())
+    return resized(s, s.required(1)[0], s.extents())
 
 
 @on("stablehlo.dynamic_reshape")
@@ -65,8 +64,8 @@ def resized(s: Site, x: Value, shape: tuple[Dim, ...]) -> Value:
 
 @on("stablehlo.broadcast_in_dim")
 def broadcast_in_dim(s: Site) -> Made:
-    s.count(1)
-    return stretched(s, s.input(0), s.numbers("broadcast_dimensions"), s.extents())
+    (x,), axes = s.required(1), s.numbers("broadcast_dimensions")
+    return stretched(s, x, axes, s.extents())
 
 
 @on("stablehlo.dynamic_broadcast_in_dim")
@@ -99,8 +98,7 @@ def stretched(s: Site, x: Value, axes: Sequence[int], shape: tuple[Dim, ...]) ->
 
 @on("stablehlo.transpose")
 def transpose(s: Site) -> Made:
-    s.count(1)
-    x, perm = s.input(0), s.numbers("permutation")
+    (x,), perm = s.required(1), s.numbers("permutation")
     s.each(x.type.rank, permutation=perm)
     s.axes(perm, x.type.rank, "permutation")
     return s.g(Transpose(perm), x)

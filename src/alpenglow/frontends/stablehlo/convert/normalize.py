@@ -14,15 +14,13 @@ from alpenglow.ops.tensor.movement import stretch
 
 @on("stablehlo.batch_norm_inference")
 def batch_norm_inference(s: Site) -> Made:
-    s.count(5)
-    x, scale, offset, mean, variance = s.required()
+    x, scale, offset, mean, variance = s.required(5)
     return _normal(s, x, scale, offset, mean, variance)
 
 
 @on("stablehlo.batch_norm_training")
 def batch_norm_training(s: Site) -> Made:
-    s.count(3)
-    x, scale, offset = s.required()
+    x, scale, offset = s.required(3)
     mean = _mean(s, x)
     away = s.g(Sub(), x, _along(s, mean, x))
     variance = _mean(s, s.g(Mul(), away, away))
@@ -32,8 +30,7 @@ def batch_norm_training(s: Site) -> Made:
 @on("stablehlo.batch_norm_grad")
 def batch_norm_grad(s: Site) -> Made:
     """The gradients of the operand, the scale and the offset, as the specification has them."""
-    s.count(5)
-    x, scale, mean, variance, dy = s.required()
+    x, scale, mean, variance, dy = s.required(5)
     away = s.g(Sub(), x, _along(s, mean, x))
     wide = s.g(Add(), _along(s, variance, x), s.filled(s.attribute("epsilon"), x))
     deviation = s.g(Sqrt(), wide)

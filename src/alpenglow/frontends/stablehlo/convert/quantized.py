@@ -9,8 +9,7 @@ from alpenglow.frontends.stablehlo.table import Made, Site, on
 @on("stablehlo.uniform_quantize")
 def uniform_quantize(s: Site) -> Made:
     """Numbers that are quantised already are given another scale."""
-    s.count(1)
-    x, before = s.input(0), of_type(s.operation.operand_types[0])
+    (x,), before = s.required(1), of_type(s.operation.operand_types[0])
     if before is not None:
         x = dequantized(s, x, before)
     kind = of_type(s.result())

@@ -31,8 +31,7 @@ PHILOX_ROUNDS = 10
 @on("stablehlo.rng_bit_generator")
 def rng_bit_generator(s: Site) -> Made:
     """The state is u64: the key, and the counter behind it.  The default is what XLA's CPU has."""
-    s.count(1)
-    state, dtype = s.input(0), s.dtype(1)
+    (state,), dtype = s.required(1), s.dtype(1)
     if state.type.dtype != "u64" or state.type.shape not in ((2,), (3,)) or dtype not in INTS:
         raise s.refuse(f"{dtype} from a state of {state.type}, expected integers from u64[2 or 3]")
     algorithm = s.choice("rng_algorithm", "DEFAULT", "PHILOX", "THREE_FRY")

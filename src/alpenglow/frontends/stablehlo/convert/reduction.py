@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.stablehlo.arguments import chosen_along
 from alpenglow.frontends.stablehlo.bodies import apply_body, single
 from alpenglow.frontends.stablehlo.convert.movement import padded
 from alpenglow.frontends.stablehlo.folds import begun, combining, is_neutral, operands_and_inits
-from alpenglow.frontends.stablehlo.table import Made, Site, on
+from alpenglow.frontends.stablehlo.table import Made, Site, Window, on
 from alpenglow.frontends.windows import folded, over_windows
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
@@ -84,86 +83,57 @@ def reduce_window(s: Site) -> Made:
     is not neutral, such as a sum that begins with 5.
     """
     xs, inits = operands_and_inits(s)
-    rank = xs[0].type.rank
-    size = s.numbers("window_dimensions")
-    ones = (1,) * rank
-    strides, spread = s.numbers("window_strides", ones), s.numbers("window_dilations", ones)
-    base = s.numbers("base_dilations", ones)
-    edges = padding(s, rank)
-    s.each(rank, window_dimensions=size, window_strides=strides, window_dilations=spread,
-           base_dilations=base)  # fmt: skip
-    if min((*size, *strides, *spread, *base), default=1) < 1:
-        raise ModelError(
-            f"{s.kind}: windows of {size}, strides {strides}, dilations {spread} {base}"
-        )
-    block = s.body()
-    if len(xs) == 1 and base == ones:
-        made = _known_window(s, xs[0], inits[0], single(block), size, strides, spread, edges)
-        if made is not None:
-            return made
-    low, high = [a for a, _ in edges], [b for _, b in edges]
-    within = [b - 1 for b in base]
+    s.attribute("window_dimensions")  # there is no default
+    w, block = s.window(xs[0].type.rank), s.body()
+    if len(xs) == 1 and (made := _known_window(s, xs[0], inits[0], single(block), w)) is not None:
+        return made
+    low, high = [a for a, _ in w.edges], [b for _, b in w.edges]
+    within = [b - 1 for b in w.base]
     values = [padded(s, x, init, low, high, within) for x, init in zip(xs, inits, strict=True)]
-    windows = over_windows(s.g, values, size, strides, spread, combining(s, block))
+    windows = over_windows(s.g, values, w.size, w.strides, w.spread, combining(s, block))
     return begun(s, block, inits, windows)
 
 
-def padding(s: Site, rank: int) -> list[tuple[int, int]]:
-    """Return the padding before and after each axis."""
-    if not s.has("padding"):
-        return [(0, 0)] * rank
-    flat = s.numbers("padding")
-    s.each(2 * rank, padding=flat)
-    return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _known_window(
-    s: Site, x: Value, init: Value, operation: str, size: Sequence[int], strides: Sequence[int],
-    spread: Sequence[int], edges: Sequence[tuple[int, int]],
-) -> Value | None:  # fmt: skip
+def _known_window(s: Site, x: Value, init: Value, operation: str, w: Window) -> Value | None:
     """Return what an operator makes of windows; None if there is none for these."""
-    if not is_neutral(operation, init) or not x.type.static or 0 in x.type.shape:
+    if not is_neutral(operation, init) or not x.type.static or 0 in x.type.shape or max(w.base) > 1:
         return None
-    axes = [i for i in range(x.type.rank) if size[i] > 1 or strides[i] > 1 or edges[i] != (0, 0)]
-    if (total := _running(s, x, operation, size, strides, edges, axes)) is not None:
+    reach = [(n - 1) * d for n, d in zip(w.size, w.spread, strict=True)]
+    axes = [i for i, n in enumerate(w.size) if n > 1 or w.strides[i] > 1 or w.edges[i] != (0, 0)]
+    if (total := _running(s, x, operation, w, axes)) is not None:
         return total
     if x.type.dtype not in FLOATS or not 0 < len(axes) <= MOST_SPATIAL or operation not in (
         "stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"
     ):  # fmt: skip
         return None
-    reach = [(k - 1) * d for k, d in zip(size, spread, strict=True)]
-    if any(min(edges[i]) < 0 or max(edges[i]) > reach[i] for i in axes):
+    if any(min(w.edges[i]) < 0 or max(w.edges[i]) > reach[i] for i in axes):
         return None  # the edge alone has whole windows
-    if any(x.type.extents[i] + sum(edges[i]) <= reach[i] for i in axes):
+    if any(x.type.extents[i] + sum(w.edges[i]) <= reach[i] for i in axes):
         return None  # no window fits
-    return _pooled(s, x, operation, axes, size, strides, spread, edges)
+    return _pooled(s, x, operation, axes, w)
 
 
 def _running(
-    s: Site, x: Value, operation: str, size: Sequence[int], strides: Sequence[int],
-    edges: Sequence[tuple[int, int]], axes: Sequence[int],
+    s: Site, x: Value, operation: str, w: Window, axes: Sequence[int]
 ) -> Value | None:  # fmt: skip
     """Return running totals, if windows reach from the beginning, or to the end."""
     if len(axes) != 1 or operation not in TOTALS or x.type.dtype not in NUMBERS:
         return None
     (axis,) = axes
-    n = x.type.extents[axis]
-    if size[axis] != n or strides[axis] != 1 or edges[axis] not in ((n - 1, 0), (0, n - 1)):
+    n, edges = x.type.extents[axis], w.edges[axis]
+    if w.size[axis] != n or w.strides[axis] != 1 or edges not in ((n - 1, 0), (0, n - 1)):
         return None
-    return s.g(TOTALS[operation](axis, False, edges[axis][0] == 0 and n > 1), x)
+    return s.g(TOTALS[operation](axis, False, edges[0] == 0 and n > 1), x)
 
 
-def _pooled(
-    s: Site, x: Value, operation: str, axes: Sequence[int], size: Sequence[int],
-    strides: Sequence[int], spread: Sequence[int], edges: Sequence[tuple[int, int]],
-) -> Value:  # fmt: skip
+def _pooled(s: Site, x: Value, operation: str, axes: Sequence[int], w: Window) -> Value:
     others = [i for i in range(x.type.rank) if i not in axes]
     shape = x.type.extents
     turned = s.g(Transpose((*others, *axes)), x)
     channels = int(np.prod([shape[i] for i in others]))
     spatial = tuple(shape[i] for i in axes)
-    kernel, steps, gaps = (tuple(v[i] for i in axes) for v in (size, strides, spread))
-    pads = (*(edges[i][0] for i in axes), *(edges[i][1] for i in axes))
+    kernel, steps, gaps = (tuple(v[i] for i in axes) for v in (w.size, w.strides, w.spread))
+    pads = (*(w.edges[i][0] for i in axes), *(w.edges[i][1] for i in axes))
     if operation == "stablehlo.add":
         ones = s.full(1, x.type.dtype, (1, 1, *kernel))
         flat = s.reshaped(turned, (channels, 1, *spatial))

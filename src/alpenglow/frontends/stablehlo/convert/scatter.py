@@ -14,7 +14,7 @@ from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.bodies import apply_body, single
 from alpenglow.frontends.stablehlo.convert.gather import batch_places, check
 from alpenglow.frontends.stablehlo.convert.movement import padded
-from alpenglow.frontends.stablehlo.convert.reduction import LOGICAL, padding
+from alpenglow.frontends.stablehlo.convert.reduction import LOGICAL
 from alpenglow.frontends.stablehlo.module import Block, GatherDims
 from alpenglow.frontends.stablehlo.places import (
     column,
@@ -182,16 +182,12 @@ def _in_turn(
 @on("stablehlo.select_and_scatter")
 def select_and_scatter(s: Site) -> Made:
     """Of each window one element is chosen, and what belongs to the window is added there."""
-    s.count(3)
-    x, source, init = s.input(0), s.input(1), s.input(2)
+    x, source, init = s.required(3)
     rank = x.type.rank
-    ones = (1,) * rank
-    size, strides = s.numbers("window_dimensions", ones), s.numbers("window_strides", ones)
-    s.each(rank, window_dimensions=size, window_strides=strides)
-    if min((*size, *strides), default=1) < 1 or len(s.operation.regions) != 2:
-        raise ModelError(f"{s.kind}: windows of {size}, strides {strides}")
-    edges = padding(s, rank)
-    low, high = [a for a, _ in edges], [b for _, b in edges]
+    w = s.window(rank)
+    if len(s.operation.regions) != 2:
+        raise ModelError(f"{s.kind} has {len(s.operation.regions)} regions, expected 2")
+    low, high = [a for a, _ in w.edges], [b for _, b in w.edges]
     shape = tuple(map(fixed, source.type.shape))
     count = fixed(product(x.type.shape))
     place = linear(s, [counted(s, d, i, x.type.shape) for i, d in enumerate(x.type.shape)],
@@ -200,8 +196,8 @@ def select_and_scatter(s: Site) -> Made:
     value = padded(s, x, s.full(0, x.type.dtype, ()), low, high, within)
     place = padded(s, place, s.full(count, "i64", ()), low, high, within)
     best: tuple[Value, Value] | None = None
-    for offset in itertools.product(*map(range, size)):
-        here = [_offset(s, v, offset, shape, strides) for v in (value, place)]
+    for offset in itertools.product(*map(range, w.size)):
+        here = [_offset(s, v, offset, shape, w.strides) for v in (value, place)]
         best = (here[0], here[1]) if best is None else _better(s, best, (here[0], here[1]), count)
     assert best is not None, "windows have elements"
     start = stretch(s.g, init, x.type.shape)

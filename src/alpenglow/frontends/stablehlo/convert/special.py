@@ -143,8 +143,7 @@ def _upper(s: Site, x: Value, y: Value) -> Value:
 @on("chlo.top_k")
 def top_k(s: Site) -> Made:
     """The largest elements of each row and where they are; NaN counts as the largest."""
-    s.count(1)
-    x, k = s.input(0), s.number("k")
+    (x,), k = s.required(1), s.number("k")
     if not x.type.rank:
         raise s.refuse("the operand is a scalar")
     axis = x.type.rank - 1

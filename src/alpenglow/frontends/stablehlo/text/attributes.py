@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, ModelError
-from alpenglow.frontends.stablehlo.dimension_numbers import CONV, DOT, GATHER, SCATTER
+from alpenglow.frontends.stablehlo.dimension_numbers import DOT, GATHER, SCATTER, take_convolution
 from alpenglow.frontends.stablehlo.elements import element_type, from_bytes, from_text
 from alpenglow.frontends.stablehlo.module import (
     ConvDims,
@@ -250,7 +250,10 @@ class AttributeReader(TypeReader):
                 fields[name] = self.attribute()
                 if x.word != ">":
                     x.want(",")
-            return raw_convolution(fields)
+            dims = take_convolution(fields)
+            if fields:
+                raise x.error(f"#stablehlo.conv has no field {next(iter(fields))}")
+            return dims
         dims = self.convolution()
         x.want(">")
         return dims
@@ -263,14 +266,14 @@ class AttributeReader(TypeReader):
             raise x.expected("'x'")
         x.end = x.start + 1
         x.next()
-        kernel = self._axes("i", "o")
+        kernel = self._axes("o", "i")
         x.want("->")
         outputs = self._axes("b", "f")
-        if not len(inputs[2]) == len(kernel[2]) == len(outputs[2]):
+        if not len(inputs) == len(kernel) == len(outputs):
             raise x.error("a convolution has different numbers of spatial axes")
-        return ConvDims(*inputs, *kernel, *outputs)
+        return ConvDims(inputs, kernel, outputs)
 
-    def _axes(self, first: str, second: str) -> tuple[int, int, tuple[int, ...]]:
+    def _axes(self, first: str, second: str) -> tuple[int, ...]:
         x = self.lexer
         x.want("[")
         words: list[str] = []
@@ -285,8 +288,7 @@ class AttributeReader(TypeReader):
             raise x.error(f"spatial axes of a convolution are {spatial}")
         if words.count(first) != 1 or words.count(second) != 1:
             raise x.error(f"axes of a convolution are {words}, expected {first} and {second} once")
-        places = tuple(words.index(str(i)) for i in range(len(spatial)))
-        return words.index(first), words.index(second), places
+        return tuple(words.index(w) for w in (first, second, *map(str, range(len(spatial)))))
 
 
 _DIMS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
@@ -305,8 +307,3 @@ def _record(kind: str, fields: Mapping[str, Any] | str, x: Lexer) -> Any:
     if unknown:
         raise x.error(f"#stablehlo.{kind} has no field {unknown[0]}")
     return make(**{names[name]: value for name, value in fields.items()})
-
-
-def raw_convolution(fields: Mapping[str, Any]) -> ConvDims:
-    """Return the axes of a convolution from their long names."""
-    return ConvDims(**{CONV[name]: value for name, value in fields.items()})
