@@ -22,10 +22,10 @@ from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Div, Maximum, M
 from alpenglow.ops.elementwise.comparison import Equal, Greater, Less
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.elementwise.select import Cast, Where
-from alpenglow.ops.elementwise.transcendental import Atan2
+from alpenglow.ops.elementwise.transcendental import Atan2, Hypot
 from alpenglow.ops.image.resize import Interpolate, summed_products
 from alpenglow.ops.product.contraction import Conv
-from alpenglow.ops.reduction.reduction import ReduceProd, ReduceSum, as_type, filled
+from alpenglow.ops.reduction.reduction import ReduceProd, ReduceSum, as_type, filled, in_floats
 from alpenglow.ops.reduction.scan import CumProd
 from alpenglow.ops.tensor.gather import summed_at
 from alpenglow.ops.tensor.movement import Broadcast, Pad, Reshape, Transpose
@@ -110,6 +110,19 @@ def atan2(op: Atan2, b: Graph, da: Value, y: Value, x: Value) -> tuple[Value, Va
     return b(Mul(), share, part_x), b(Neg(), b(Mul(), share, part_y))
 
 
+def hypot(op: Hypot, b: Graph, dh: Value, x: Value, y: Value) -> list[Value]:
+    """Divide by the length, and take 0 at the origin.
+
+    The formula reads |x| and |y|, whose second derivatives are lost on the axes.
+    """
+    wide_x, wide_y, dh = in_floats(b, x), in_floats(b, y), in_floats(b, dh)
+    length, zero = b(op, wide_x, wide_y), filled(b, 0, dh)
+    nowhere = b(Equal(), length, zero)
+    length = b(Where(), nowhere, filled(b, 1, length), length)
+    shares = (b(Where(), nowhere, zero, b(Div(), v, length)) for v in (wide_x, wide_y))
+    return [as_type(b, b(Mul(), dh, share), x.type.dtype) for share in shares]
+
+
 def clip(op: Clip, b: Graph, dy: Value, x: Value) -> Value:
     """Take what lies between the limits, by the result: then x need not be kept for it."""
     y = b(op, x)
@@ -152,6 +165,7 @@ RULES: dict[type[Op], Callable[..., Any]] = {
     Clip: clip,
     Conv: conv,
     ConvFilter: conv_filter,
+    Hypot: hypot,
     Pad: pad,
     ReduceProd: reduce_prod,
     SumAt: sum_at,

@@ -12,15 +12,23 @@ from dataclasses import replace
 from itertools import product as combinations
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.complex_functions import FUNCTIONS, Pair
 from alpenglow.frontends.presume import fixed
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, HALVES, INTS, UNSIGNED
-from alpenglow.ops.elementwise import arithmetic, comparison, complex, logic, transcendental
+from alpenglow.ops import complex_functions
+from alpenglow.ops.elementwise import (
+    activation,
+    arithmetic,
+    comparison,
+    complex,
+    logarithm,
+    logic,
+    transcendental,
+)
 from alpenglow.ops.elementwise.arithmetic import Add, Sub
-from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
+from alpenglow.ops.elementwise.complex import Pair, ViewAsComplex, ViewAsReal, bare_parts, joined
 from alpenglow.ops.elementwise.select import Cast
 from alpenglow.ops.product.contraction import Conv, MatMul
 from alpenglow.ops.reduction import reduction
@@ -91,11 +99,6 @@ def _by(other: Op) -> Build:
     return lambda g, op, *xs: g(other, *xs)
 
 
-def _function(function: Callable[[Graph, Pair], Pair]) -> Build:
-    """Build a function that is given by its parts."""
-    return lambda g, op, x: of_parts(g, *function(g, parts_of(g, x)))
-
-
 def _by_part(both: Op) -> Build:
     """Build a test of real parts and one of imaginary parts, and join the outcomes."""
 
@@ -157,7 +160,25 @@ OF_COMPLEX: Mapping[type[Op], Build] = {
     transcendental.Exp: _by(complex.ComplexExp()),
     transcendental.Log: _by(complex.ComplexLog()),
     MatMul: _by(complex.ComplexMatMul()),
-    **{op: _function(function) for op, function in FUNCTIONS.items()},
+    transcendental.Sin: _by(complex_functions.ComplexSin()),
+    transcendental.Cos: _by(complex_functions.ComplexCos()),
+    transcendental.Tan: _by(complex_functions.ComplexTan()),
+    transcendental.Sinh: _by(complex_functions.ComplexSinh()),
+    transcendental.Cosh: _by(complex_functions.ComplexCosh()),
+    activation.Tanh: _by(complex_functions.ComplexTanh()),
+    transcendental.Sqrt: _by(complex_functions.ComplexSqrt()),
+    transcendental.Asin: _by(complex_functions.ComplexAsin()),
+    transcendental.Acos: _by(complex_functions.ComplexAcos()),
+    transcendental.Atan: _by(complex_functions.ComplexAtan()),
+    transcendental.Asinh: _by(complex_functions.ComplexAsinh()),
+    transcendental.Acosh: _by(complex_functions.ComplexAcosh()),
+    transcendental.Atanh: _by(complex_functions.ComplexAtanh()),
+    logarithm.Log2: _by(complex_functions.ComplexLog2()),
+    logarithm.Log10: _by(complex_functions.ComplexLog10()),
+    logarithm.Log1p: _by(complex_functions.ComplexLog1p()),
+    logarithm.Exp2: _by(complex_functions.ComplexExp2()),
+    logarithm.Expm1: _by(complex_functions.ComplexExpm1()),
+    activation.Sigmoid: _by(complex_functions.ComplexSigmoid()),
     comparison.Equal: _by_part(logic.BitAnd()),
     comparison.IsNaN: _by_part(logic.BitOr()),
     comparison.IsInf: _by_part(logic.BitOr()),

@@ -32,7 +32,7 @@ from alpenglow.ir.op import (
 )
 from alpenglow.ir.types import COMPLEX, DTYPES, FLOATS, NAMES, PARTS, Array, TensorType
 from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
-from alpenglow.ops.elementwise.comparison import Equal, Greater
+from alpenglow.ops.elementwise.comparison import Equal, Greater, GreaterOrEqual
 from alpenglow.ops.elementwise.logic import BitAnd
 from alpenglow.ops.elementwise.select import Where
 from alpenglow.ops.elementwise.transcendental import Atan2, Cos, Exp, Hypot, LogHypot, Sin
@@ -183,6 +183,12 @@ class ComplexDiv(ComplexBinary):
         real = b(RealQuotient(), p, q, r, s)
         return joined(b, real, b(RealQuotient(), q, b(Neg(), p), r, s))
 
+    def gradient(self, b: Graph, dz: Value, x: Value, y: Value) -> tuple[Value, Value]:
+        """Divide dz by conj(y), and the product of that and conj(x / y): y² may overflow."""
+        dx = b(ComplexDiv(), dz, b(Conjugate(), y))
+        quotient = b(Conjugate(), b(ComplexDiv(), x, y))
+        return dx, b(ComplexNeg(), b(ComplexMul(), dx, quotient))
+
 
 class ComplexAbs(ComplexUnary):
     """|x| of complex numbers, a real, which neither over- nor underflows on the way."""
@@ -231,6 +237,9 @@ class ComplexLog(ComplexUnary):
     def lower(self, b: Graph, x: Value) -> Value:
         return joined(b, *logarithm(b, parts(b, x)))
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(ComplexDiv(), dy, b(Conjugate(), x))
+
     @classmethod
     def examples(cls) -> Examples:
         yield from of_some_shapes(cls())
@@ -254,6 +263,23 @@ class ComplexPow(ComplexBinary):
         of_zero = b(Where(), once, one, undefined)
         rest = b(Where(), once, zero, undefined)
         return joined(b, b(Where(), nothing, of_zero, real), b(Where(), nothing, rest, imaginary))
+
+    def gradient(self, b: Graph, dz: Value, x: Value, y: Value) -> tuple[Value, Value]:
+        """The derivatives are y x^(y-1), 0 where y is 0, and x^y log(x), 0 where x is 0 and y is a
+        real of at least 0.
+        """
+        zero, one = filled(b, 0, x), filled(b, 1, x)
+        less = b(ComplexPow(), x, b(ComplexSub(), y, one))
+        by_x = b(Where(), is_zero(b, y), zero, b(ComplexMul(), y, less))
+        real, imaginary = bare_parts(b, y)
+        none = filled(b, 0, real)
+        along = b(BitAnd(), b(GreaterOrEqual(), real, none), b(Equal(), imaginary, none))
+        flat = b(BitAnd(), is_zero(b, x), along)
+        # log(1) = 0 takes the place of log(0), so that no gradient of the gradient is NaN.
+        log = b(ComplexLog(), b(Where(), flat, one, x))
+        by_y = b(ComplexMul(), b(ComplexPow(), x, y), log)
+        dx, dy = (b(ComplexMul(), dz, b(Conjugate(), slope)) for slope in (by_x, by_y))
+        return dx, dy
 
     @classmethod
     def examples(cls) -> Examples:
@@ -388,6 +414,12 @@ def halves(b: Graph, pairs: Value) -> Pair:
 def bare_parts(b: Graph, x: Value) -> Sequence[Value]:
     """Return the parts of complex x in the shape of x."""
     return [b(Reshape(x.type.shape), part) for part in parts(b, x)]
+
+
+def is_zero(b: Graph, x: Value) -> Value:
+    """Return where both parts of complex x are 0."""
+    real, imaginary = (b(Equal(), v, filled(b, 0, v)) for v in bare_parts(b, x))
+    return b(BitAnd(), real, imaginary)
 
 
 def joined(b: Graph, real: Value, imaginary: Value) -> Value:
