@@ -16,6 +16,7 @@ from alpenglow.autodiff import gradients
 ROWS = [[0.0, 0, 0], [1, 2, -3], [0, 2, 0]]
 EQUAL = [[1.0, 2, 3], [1, 2, 3], [0, 0, 1]]
 FAR = [-1e3, -50.0, -30, -5, -1, 0, 0.999, 1, 5, 8, 30, 50, 1e3]
+CORNERS = [-2.0, -1, -0.0, 0, 0.5, 1, 2, 3, 6, 7]
 
 
 class Called(torch.nn.Module):
@@ -49,6 +50,26 @@ CASES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any]] = {
     "log_ndtr": (torch.special.log_ndtr, FAR),
     "selu": (functional.selu, FAR),
     "celu": (lambda x: functional.celu(x, 2.0), FAR),
+    "celu of alpha 1": (functional.celu, [*FAR, 1e4]),
+    "elu": (lambda x: functional.elu(x, 2.0), FAR),
+    "leaky_relu": (functional.leaky_relu, CORNERS),
+    "hardtanh": (functional.hardtanh, CORNERS),
+    "relu6": (functional.relu6, CORNERS),
+    "clamp": (lambda x: x.clamp(-1, 2), CORNERS),
+    "clamp_min": (lambda x: x.clamp_min(0), CORNERS),
+    "clamp by tensors": (lambda x: torch.clamp(x, 0 * x, 0 * x + 1), CORNERS),
+    "limits of a clamp": (lambda x: torch.clamp(torch.ones_like(x), x, x + 1), CORNERS),
+    "fmax": (lambda x: torch.fmax(x, torch.ones_like(x)), CORNERS),
+    "fmin": (lambda x: torch.fmin(x, torch.ones_like(x)), CORNERS),
+    "logit": (lambda x: torch.logit(x, 0.25), [0.1, 0.25, 0.5, 0.75, 0.9]),
+    "xlogy": (lambda x: torch.xlogy(x[0], x[1]), [[0.0, 0, 1, -1], [2.0, 3, 3, 0.5]]),
+    "xlogy of a number": (lambda x: torch.xlogy(x, 2), CORNERS),
+    "xlog1py": (lambda x: torch.special.xlog1py(x[0], x[1]), [[0.0, 0, 1, -1], [2.0, 0, 3, 9]]),
+    "sinc": (torch.sinc, [0.0, -0.0, 0.25, 1, -1, 2.5, 1e-300]),
+    "floor of a quotient": (
+        lambda x: torch.div(torch.ones_like(x), x, rounding_mode="floor").clamp(-9, 9) + x,
+        CORNERS,
+    ),
     "softplus": (functional.softplus, [*FAR, 20.0]),
     "steep softplus": (lambda x: functional.softplus(x, 2.0, 10.0), [*FAR, 5.0]),
 }

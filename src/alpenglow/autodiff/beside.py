@@ -18,11 +18,14 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, TensorType
+from alpenglow.ops.elementwise.activation import Elu, LeakyRelu
 from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg
-from alpenglow.ops.elementwise.comparison import Equal, Greater, Less
+from alpenglow.ops.elementwise.comparison import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.elementwise.logarithm import Log1p, XLog1pY, XLogY
+from alpenglow.ops.elementwise.logic import BitAnd
 from alpenglow.ops.elementwise.select import Cast, Where
-from alpenglow.ops.elementwise.transcendental import Atan2, Hypot
+from alpenglow.ops.elementwise.transcendental import Atan2, Exp, Hypot, Log
 from alpenglow.ops.image.resize import Interpolate, summed_products
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.reduction.reduction import ReduceProd, ReduceSum, as_type, filled, in_floats
@@ -124,12 +127,54 @@ def hypot(op: Hypot, b: Graph, dh: Value, x: Value, y: Value) -> list[Value]:
 
 
 def clip(op: Clip, b: Graph, dy: Value, x: Value) -> Value:
-    """Take what lies between the limits, by the result: then x need not be kept for it."""
-    y = b(op, x)
-    for limit, inside in ((op.low, Greater()), (op.high, Less())):
+    """Take what lies between the limits; if they do not, by the result, so that x is not kept."""
+    y = x if op.closed else b(op, x)
+    below, above = (Less(), Greater()) if op.closed else (LessOrEqual(), GreaterOrEqual())
+    for limit, outside in ((op.low, below), (op.high, above)):
         if math.isfinite(limit):
-            dy = b(Where(), b(inside, y, filled(b, limit, y)), dy, filled(b, 0, dy))
+            dy = b(Where(), b(outside, y, filled(b, limit, y)), filled(b, 0, dy), dy)
     return dy
+
+
+def leaky_relu(op: LeakyRelu, b: Graph, dy: Value, x: Value) -> Value:
+    """The slope at 0 is that of negative numbers, as in PyTorch and TensorFlow."""
+    wide = in_floats(b, dy)
+    below = as_type(b, b(Mul(), wide, filled(b, op.alpha, wide)), dy.type.dtype)
+    return b(Where(), b(Greater(), x, filled(b, 0, x)), dy, below)
+
+
+def elu(op: Elu, b: Graph, dy: Value, x: Value) -> Value:
+    """The slope at 0 is alpha, as in PyTorch and JAX; exp(x) of large x must not be infinite."""
+    wide = in_floats(b, dy)
+    power = b(Exp(), b(Clip(high=0.0), in_floats(b, x)))
+    below = b(Mul(), wide, b(Mul(), power, filled(b, op.alpha, power)))
+    above = b(Greater(), x, filled(b, 0, x))
+    return b(Where(), above, dy, as_type(b, below, dy.type.dtype))
+
+
+def x_log_y(op: XLogY, b: Graph, dz: Value, x: Value, y: Value) -> list[Value]:
+    return _times_log(b, Log(), y, dz, x, y)
+
+
+def x_log1p_y(op: XLog1pY, b: Graph, dz: Value, x: Value, y: Value) -> list[Value]:
+    y_wide = in_floats(b, y)
+    return _times_log(b, Log1p(), b(Add(), y_wide, filled(b, 1, y_wide)), dz, x, y)
+
+
+def _times_log(b: Graph, log: Op, number: Value, dz: Value, x: Value, y: Value) -> list[Value]:
+    """The gradient of x is dz log(y), and that of y is dz x over the `number` the log is of.
+
+    Where x is 0 and the number is not positive, both are 0.
+    """
+    wide_x, wide_y, number, dz = (in_floats(b, v) for v in (x, y, number, dz))
+    zero = filled(b, 0, number)
+    nothing = b(Equal(), wide_x, zero)
+    flat = b(BitAnd(), nothing, b(LessOrEqual(), number, zero))
+    one = filled(b, 1, number)
+    logarithm = b(log, b(Where(), flat, one, wide_y))
+    dx = b(Where(), flat, zero, b(Mul(), dz, logarithm))
+    dy = b(Mul(), dz, b(Div(), wide_x, b(Where(), flat, one, number)))
+    return [as_type(b, v, x.type.dtype) for v in (dx, dy)]
 
 
 def reduce_prod(op: ReduceProd, b: Graph, dy: Value, x: Value) -> Value:
@@ -165,9 +210,13 @@ RULES: dict[type[Op], Callable[..., Any]] = {
     Clip: clip,
     Conv: conv,
     ConvFilter: conv_filter,
+    Elu: elu,
     Hypot: hypot,
+    LeakyRelu: leaky_relu,
     Pad: pad,
     ReduceProd: reduce_prod,
     SumAt: sum_at,
+    XLog1pY: x_log1p_y,
+    XLogY: x_log_y,
     **recurrent.RULES,
 }

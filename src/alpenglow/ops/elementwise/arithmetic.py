@@ -155,10 +155,14 @@ class Round(Elementwise):
 
 
 class Clip(Elementwise):
-    """x limited to the closed interval [low, high]; NaN stays.  ONNX Clip with constant bounds."""
+    """x limited to the closed interval [low, high]; NaN stays.  ONNX Clip with constant bounds.
+
+    The gradient of x at a limit is 0, as that of a relu is, or that of the result if `closed`.
+    """
 
     low: float = float("-inf")
     high: float = float("inf")
+    closed: bool = False
     dtypes = NUMBERS
 
     def infer(self, *xs: TensorType) -> TensorType:
@@ -179,3 +183,4 @@ class Clip(Elementwise):
         yield from of_one_type(cls(0, 6), NUMBERS)
         yield from of_one_type(cls(low=-0.5), FLOATS)
         yield from of_one_type(cls(high=0.25), FLOATS)
+        yield cls(-1, 1, closed=True), "f32[17]"

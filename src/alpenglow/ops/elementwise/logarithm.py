@@ -95,3 +95,26 @@ def power_of_two(m: Any, n: Any) -> Any:
     bias, place, whole = BIAS[dtype_of(n)]
     exponent = m.cast(m.add(n, float(bias)), whole)
     return m.bits(m.shift_left(exponent, place), dtype_of(n))
+
+
+class XLogY(Elementwise):
+    """x log(y), and 0 where x is 0 unless y is NaN.  PyTorch xlogy."""
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return _of_no_zero(m, x, y, m.log(y))
+
+
+class XLog1pY(Elementwise):
+    """x log(1 + y), and 0 where x is 0 unless y is NaN.  PyTorch special.xlog1py."""
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return _of_no_zero(m, x, y, Log1p().scalar(m, y))
+
+
+def _of_no_zero(m: Any, x: Any, y: Any, log: Any) -> Any:
+    """Return x times a function of y, and 0 where x is 0."""
+    return m.where(m.isnan(y), math.nan, m.where(m.eq(x, 0.0), 0.0, m.mul(x, log)))

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, check_dtype, check_rank
+from alpenglow.ir.op import Composite, Elementwise, Examples, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, TensorType
-from alpenglow.ops.elementwise.arithmetic import Div, Mul, Neg
+from alpenglow.ops.elementwise.arithmetic import Clip, Div, Mul, Neg, Sub
 from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ops.elementwise.logarithm import Log1p
 from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.elementwise.transcendental import Log
 from alpenglow.ops.reduction.reduction import ReduceSum, as_type, filled, in_floats
 from alpenglow.ops.tensor.gather import Gather, GatherElements
 from alpenglow.ops.tensor.movement import Reshape
 from alpenglow.ops.tensor.places import INDICES
 
 REDUCTIONS = ("none", "sum", "mean")
+
+
+class BinaryCrossEntropy(Elementwise):
+    """-t log(x) - (1 - t) log(1 - x), logarithms of at least -100.  PyTorch binary_cross_entropy.
+
+    The gradient of x is that of PyTorch, (x - t) / (x (1 - x)) with a divisor of at least 1e-12:
+    the formula has none where x is 0 or 1, as sigmoids are that saturate.
+    """
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any, t: Any) -> Any:
+        of_rest = m.maximum(Log1p().scalar(m, m.neg(x)), -100.0)
+        of_x = m.maximum(m.log(x), -100.0)
+        return m.sub(m.mul(m.sub(t, 1.0), of_rest), m.mul(t, of_x))
+
+    def gradient(self, b: Graph, dy: Value, x: Value, t: Value) -> list[Value]:
+        dy, wide, target = (in_floats(b, v) for v in (dy, x, t))
+        rest = b(Sub(), filled(b, 1, wide), wide)
+        divisor = b(Clip(low=1e-12), b(Mul(), wide, rest))
+        dx = b(Div(), b(Mul(), dy, b(Sub(), wide, target)), divisor)
+        logs = (b(Clip(low=-100.0), v) for v in (b(Log1p(), b(Neg(), wide)), b(Log(), wide)))
+        dt = b(Mul(), dy, b(Sub(), *logs))
+        return [as_type(b, v, x.type.dtype) for v in (dx, dt)]
 
 
 class NegativeLogLikelihoodLoss(Composite):

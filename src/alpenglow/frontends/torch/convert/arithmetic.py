@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TypeGuard
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from alpenglow.ops.elementwise import (
     arithmetic,
     comparison,
     floating,
+    logarithm,
     logic,
     select,
     transcendental,
@@ -112,9 +112,10 @@ def _floored(s: Site, a: Value, b: Value) -> Value:
     far = g(comparison.Greater(), g(arithmetic.Sub(), quotient, down), filled(g, 0.5, a))
     nearest = g(select.Where(), far, g(arithmetic.Add(), down, one), down)
     plain = g(arithmetic.Div(), a, b)
+    infinite = g(arithmetic.Floor(), plain)  # which is flat, as all else here
     signed = g(select.Where(), sign_is_set(s, plain), filled(g, -0.0, a), zero)
     nearest = g(select.Where(), g(comparison.Equal(), quotient, zero), signed, nearest)
-    return g(select.Where(), g(comparison.Equal(), b, zero), plain, nearest)
+    return g(select.Where(), g(comparison.Equal(), b, zero), infinite, nearest)
 
 
 @on("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor",
@@ -154,11 +155,25 @@ def _simple_power(s: Site, x: Value, exponent: float) -> Value:
     return y if exponent == 0.5 else s.g(arithmetic.Reciprocal(), y)
 
 
+@on("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other")
+def x_log_y(s: Site, x: Operand, other: Operand) -> Made:
+    return s.apply(logarithm.XLogY(), x, other, dtype=s.result.dtype)
+
+
+@on("aten.special_xlog1py.default", "aten.special_xlog1py.self_scalar",
+    "aten.special_xlog1py.other_scalar")  # fmt: skip
+def x_log1p_y(s: Site, x: Operand, other: Operand) -> Made:
+    return s.apply(logarithm.XLog1pY(), x, other, dtype=s.result.dtype)
+
+
 # ── extremes ──
 
 
-def extreme(name: str, op: Op) -> None:
-    """Register the larger or smaller of two: NaN if either is, and with f only if both are."""
+def extreme(name: str, op: Op, ahead: Op) -> None:
+    """Register the larger or smaller of two: NaN if either is, and with f only if both are.
+
+    Equal operands of the first have half the gradient each; with f the first operand has it all.
+    """
 
     @on(f"aten.{name}imum.default", f"aten.{name}.other", f"prims.{name}imum.default")
     def convert(s: Site, x: Value, other: Value) -> Made:
@@ -168,15 +183,14 @@ def extreme(name: str, op: Op) -> None:
     def of_numbers(s: Site, x: Value, other: Value) -> Made:
         dtype = s.result.dtype
         a, b = s.operands(x, other, dtype=dtype)
-        y = apply(s.g, op, a, b)
         if dtype not in FLOATS:
-            return y
-        y = s.g(select.Where(), s.g(comparison.IsNaN(), b), a, y)
-        return s.g(select.Where(), s.g(comparison.IsNaN(), a), b, y)
+            return apply(s.g, op, a, b)
+        first = s.g(logic.BitOr(), s.g(ahead, a, b), s.g(comparison.IsNaN(), b))
+        return s.g(select.Where(), first, a, b)
 
 
-extreme("max", arithmetic.Maximum())
-extreme("min", arithmetic.Minimum())
+extreme("max", arithmetic.Maximum(), comparison.GreaterOrEqual())
+extreme("min", arithmetic.Minimum(), comparison.LessOrEqual())
 
 
 @on("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_min.Tensor",
@@ -184,24 +198,43 @@ extreme("min", arithmetic.Minimum())
 def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = None) -> Made:
     dtype = s.result.dtype
     y = s.operands(x, dtype=dtype)[0]
-    low = -math.inf if min is None else min
-    high = math.inf if max is None else max
-    if dtype in FLOATS and _limits(low, dtype) and _limits(high, dtype):
-        return s.g(arithmetic.Clip(float(low), float(high)), y)
+    limits = _limits(min, max, dtype)
+    if limits is not None:
+        return s.g(arithmetic.Clip(*limits, closed=True), y)
     if min is not None:
-        y = s.apply(arithmetic.Maximum(), y, min, dtype=dtype)
-    return y if max is None else s.apply(arithmetic.Minimum(), y, max, dtype=dtype)
+        y = _limited(s, arithmetic.Maximum(), y, min)
+    return y if max is None else _limited(s, arithmetic.Minimum(), y, max)
 
 
-def _limits(v: Operand, dtype: str) -> TypeGuard[float]:
-    """Whether an operand is a number that may be a limit of a clip."""
-    return isinstance(v, int | float) and (math.isinf(v) or (v == v and holds(dtype, v)))
+def _limited(s: Site, op: Op, x: Value, limit: Operand) -> Value:
+    """Return x, or a limit that is beyond it or NaN: of equal ones x has all of the gradient."""
+    x, limit = s.operands(x, limit, dtype=x.type.dtype)
+    if x.type.dtype not in FLOATS:
+        return apply(s.g, op, x, limit)
+    beyond = comparison.Greater() if isinstance(op, arithmetic.Maximum) else comparison.Less()
+    taken = s.g(logic.BitOr(), s.g(beyond, limit, x), s.g(comparison.IsNaN(), limit))
+    return s.g(select.Where(), taken, limit, x)
+
+
+def _limits(low: Operand | None, high: Operand | None, dtype: str) -> tuple[float, float] | None:
+    """Return two limits that are numbers for a clip of floats, else None."""
+    numbers: list[float] = []
+    for limit, absent in ((low, -math.inf), (high, math.inf)):
+        number = absent if limit is None else limit
+        if dtype not in FLOATS or not isinstance(number, int | float):
+            return None
+        if not math.isinf(number) and (number != number or not holds(dtype, number)):
+            return None
+        numbers.append(float(number))
+    return numbers[0], numbers[1]
 
 
 @on("aten.hardtanh.default")
 def hardtanh(s: Site, x: Value, min_val: Number = -1, max_val: Number = 1) -> Made:
-    """Of integers the limits lose their fractions."""
-    return clamp(s, x, element(min_val, x.type.dtype), element(max_val, x.type.dtype))
+    """Of integers the limits lose their fractions; of floats, a limit has no gradient."""
+    low, high = (element(v, x.type.dtype) for v in (min_val, max_val))
+    limits = _limits(low, high, x.type.dtype)
+    return clamp(s, x, low, high) if limits is None else s.g(arithmetic.Clip(*limits), x)
 
 
 @on("aten.gcd.default", "prims.gcd.default")

@@ -23,6 +23,9 @@ from alpenglow.ops.elementwise import (
 from alpenglow.ops.elementwise.complex import Angle
 from alpenglow.ops.reduction.reduction import filled
 
+SMALL = {"f32": 1e-4, "f64": 1e-8}
+"""Numbers whose square, over 6, does not change 1."""
+
 
 def one(name: str, op: Op, prim: str = "") -> None:
     """Register an operator on one tensor, computed in the element type of the result."""
@@ -60,6 +63,21 @@ def elu(s: Site, x: Value, alpha: float = 1, scale: float = 1, input_scale: floa
     low = s.apply(arithmetic.Mul(), low, float(alpha) * float(scale))
     high = s.apply(arithmetic.Mul(), y, float(scale))
     return s.cast(s.g(select.Where(), above, high, low), s.result.dtype)
+
+
+@on("aten.celu.default")
+def celu(s: Site, x: Value, alpha: float = 1) -> Made:
+    """x where x > 0, else alpha times exp(x / alpha) - 1."""
+    y = s.cast(x, wide(x.type.dtype))
+    above = s.g(comparison.Greater(), y, filled(s.g, 0, y))
+    # The slope of exp may be infinite above 0, and 0 times that is NaN.
+    low = s.g(select.Where(), above, filled(s.g, 0, y), y)
+    if alpha == 1:
+        low = s.g(logarithm.Expm1(), low)
+    else:
+        low = s.g(logarithm.Expm1(), s.apply(arithmetic.Div(), low, float(alpha)))
+        low = s.apply(arithmetic.Mul(), low, float(alpha))
+    return s.cast(s.g(select.Where(), above, y, low), s.result.dtype)
 
 
 @on("aten.sigmoid.default")
@@ -109,10 +127,25 @@ def logit(s: Site, x: Value, eps: float | None = None) -> Made:
     y = s.cast(x, wide(s.result.dtype))
     one = filled(s.g, 1, y)
     if eps is not None:
-        y = s.g(arithmetic.Maximum(), y, filled(s.g, eps, y))
-        y = s.g(arithmetic.Minimum(), y, filled(s.g, 1 - eps, y))
+        y = s.g(arithmetic.Clip(eps, 1 - eps, closed=True), y)
     odds = s.g(arithmetic.Div(), y, s.g(arithmetic.Sub(), one, y))
     return s.cast(s.g(transcendental.Log(), odds), s.result.dtype)
+
+
+@on("aten.sinc.default")
+def sinc(s: Site, x: Value) -> Made:
+    """Return sin(pi x) / (pi x): in x so small that it is 1 by its series, which has a slope."""
+    g, dtype = s.g, s.result.dtype
+    p = s.apply(arithmetic.Mul(), s.cast(x, wide(dtype)), math.pi, dtype=wide(dtype))
+    one = filled(g, 1, p)
+    size = apply(g, arithmetic.Abs(), p)
+    small = g(comparison.Less(), size, filled(g, SMALL[size.type.dtype], size))
+    square = apply(g, arithmetic.Mul(), p, p)
+    series = apply(g, arithmetic.Sub(), one,
+                   apply(g, arithmetic.Mul(), square, filled(g, 1 / 6, p)))  # fmt: skip
+    other = g(select.Where(), small, one, p)
+    quotient = apply(g, arithmetic.Div(), apply(g, transcendental.Sin(), other), other)
+    return s.cast(g(select.Where(), small, series, quotient), dtype)
 
 
 @on("aten.gelu.default")

@@ -10,6 +10,7 @@ from alpenglow.ops.elementwise.arithmetic import Abs, Add, Minimum, Mul, Neg, Su
 from alpenglow.ops.elementwise.logarithm import Log1p
 from alpenglow.ops.elementwise.transcendental import Exp
 from alpenglow.ops.reduction.reduction import ReduceMean, ReduceSum, filled
+from alpenglow.ops.training.loss import BinaryCrossEntropy
 
 MEAN = 1
 """What `reduction` is by default; 0 is none, 2 the sum."""
@@ -32,6 +33,18 @@ def cross_entropy_of_logits(
     loss = g(Sub(), g(Mul(), g(Sub(), one, t), y), logarithm)
     if weight is not None:
         loss = g(Mul(), loss, *s.broadcast(s.cast(weight, dtype), shape=shape))
+    return s.cast(reduced(s, loss, reduction), s.result.dtype)
+
+
+@on("aten.binary_cross_entropy.default")
+def cross_entropy_of_two(
+    s: Site, x: Value, target: Value, weight: Value | None = None, reduction: int = MEAN
+) -> Made:
+    dtype, shape = wide(s.result.dtype), x.type.shape
+    y, t = s.broadcast(s.cast(x, dtype), s.cast(target, dtype), shape=shape)
+    loss = s.g(BinaryCrossEntropy(), y, t)
+    if weight is not None:
+        loss = s.g(Mul(), loss, *s.broadcast(s.cast(weight, dtype), shape=shape))
     return s.cast(reduced(s, loss, reduction), s.result.dtype)
 
 

@@ -173,7 +173,8 @@ def rows(s: Site, x: Value, scales: Value, zero: Value, limits: tuple[int, int])
     inverse = s.g(Div(), s.filled(1.0, scales.type), scales)
     product = s.g(Mul(), s.cast(x, dtype), spread(s, inverse, dtype, place))
     moved = s.g(Add(), product, spread(s, zero, dtype, place))
-    return s.g(Clip(*(float(np.float32(n)) for n in limits)), s.g(Round(), moved))
+    low, high = (float(np.float32(n)) for n in limits)
+    return s.g(Clip(low, high), s.g(Round(), moved))
 
 
 @on("quantized_decomposed.dequantize_per_token.default")
@@ -253,7 +254,8 @@ def stepped(
     """Return the steps of x as floats; `scale` may be the reciprocal of one."""
     inverse = scale if inverted else s.g(Div(), s.filled(1.0, scale.type), scale)
     moved = s.g(Add(), s.g(Round(), s.g(Mul(), x, inverse)), zero)
-    return s.g(Clip(*(float(np.float32(n)) for n in limits)), moved)
+    low, high = (float(np.float32(n)) for n in limits)
+    return s.g(Clip(low, high), moved)
 
 
 def bytes_dequantized(
