@@ -88,7 +88,7 @@ def operators_page() -> Iterator[str]:
             for entry, since in versions(name, look).items():
                 for op in sorted(operators_in(entry), key=lambda op: op.name):
                     uses.setdefault(op, []).append(f"{name} {since}")
-    for module in (*submodules(ops), *of_extras(), *submodules(cpu_operators)):
+    for module in (*of_folders(ops), *of_folders(extras), *submodules(cpu_operators)):
         classes = [c for c in Op.registry.values() if c.__module__ == module.__name__]
         if classes:
             yield f"## {heading(module)}\n"
@@ -264,9 +264,10 @@ def submodules(package: ModuleType) -> Iterator[ModuleType]:
         yield importlib.import_module(f"{package.__name__}.{info.name}")
 
 
-def of_extras() -> list[ModuleType]:
-    """Return the modules of operators of all extras, in order of their names."""
-    modules = [m for extra in submodules(extras) for m in submodules(extra)]
+def of_folders(package: ModuleType) -> list[ModuleType]:
+    """Return the modules of a package and of its folders, in order of their names."""
+    modules = list(submodules(package))
+    modules += [m for folder in modules if hasattr(folder, "__path__") for m in submodules(folder)]
     return sorted(modules, key=lambda m: m.__name__.rpartition(".")[2])
 
 

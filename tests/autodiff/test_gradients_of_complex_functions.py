@@ -19,7 +19,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import type_of
-from alpenglow.ops import complex_functions as functions
+from alpenglow.ops.elementwise import complex_functions as functions
 from alpenglow.ops.elementwise.complex import (
     Angle,
     ComplexAbs,

@@ -17,12 +17,12 @@ from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, HALVES, INTS, UNSIGNED
-from alpenglow.ops import complex_functions
 from alpenglow.ops.elementwise import (
     activation,
     arithmetic,
     comparison,
     complex,
+    complex_functions,
     logarithm,
     logic,
     transcendental,
