@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+import alpenglow.ops  # noqa: F401 (registers the operators)
 import models
+from alpenglow.ir.op import Op
 from pages import BLOCK, with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,3 +165,11 @@ def test_generated_pages_are_up_to_date(tmp_path: Path, bless: bool) -> None:
             (DOCS / f"{name}.md").write_text(text)
 
     assert expected == {name: (DOCS / f"{name}.md").read_text() for name in expected}
+
+
+def test_the_page_of_operators_lists_all_of_them() -> None:
+    page = set((DOCS / "operators.md").read_text().splitlines())
+    core = {op.name for op in Op.registry.values() if op.__module__.startswith("alpenglow.ops.")}
+    assert len(core) > 200
+
+    assert {name for name in core if f"### {name}" not in page} == set()
