@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alpenglow.base.errors import ModelError
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice
+from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice, Transpose
 
 
 def tiled(g: Graph, what: str, x: Value, repeats: Sequence[Dim]) -> Value:
@@ -52,6 +52,33 @@ def corner(g: Graph, x: Value, shape: tuple[Dim, ...]) -> Value:
     if x.type.shape == shape:
         return x
     return g(Slice((0,) * len(shape), shape, (1,) * len(shape)), x)
+
+
+def head(g: Graph, x: Value, n: Dim) -> Value:
+    """Return the first `n` elements of the last axis, or all if there are fewer."""
+    extent = x.type.shape[-1]
+    is_whole = known(n) and known(extent) and n > extent
+    return x if is_whole else corner(g, x, (*x.type.shape[:-1], n))
+
+
+def permuted(g: Graph, x: Value, perm: Sequence[int]) -> Value:
+    """Return x with its axes permuted; x itself if they stay."""
+    return x if tuple(perm) == tuple(range(len(perm))) else g(Transpose(tuple(perm)), x)
+
+
+def inverse(perm: Sequence[int]) -> tuple[int, ...]:
+    """Return the permutation that undoes another."""
+    return tuple(perm.index(i) for i in range(len(perm)))
+
+
+def turned_round(g: Graph, x: Value, axes: Sequence[int]) -> Value:
+    """Return x with its elements the other way round along axes; x itself if it has none."""
+    shape = x.type.shape
+    if not axes or 0 in shape:
+        return x
+    starts = tuple(d - 1 if i in axes else 0 for i, d in enumerate(shape))
+    steps = tuple(-1 if i in axes else 1 for i in range(len(shape)))
+    return g(Slice(starts, shape, steps), x)
 
 
 def pieces(g: Graph, x: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import head, sliced
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.ir.dims import Dim, Sym, assumed, is_open, known
@@ -18,8 +19,10 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, INTS, Array
 from alpenglow.ops.elementwise.select import Cast
+from alpenglow.ops.tensor.counted import NonZero, Unique
+from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.in_range import InRange
-from alpenglow.ops.tensor.movement import Reshape, stretch
+from alpenglow.ops.tensor.movement import Concat, Reshape, stretch
 
 
 class Resuming(Protocol):
@@ -42,7 +45,84 @@ class Importing(Resuming, Protocol):
         ...
 
 
-class Operands:
+class Builder:
+    """A node during import: the graph to build in, and what converters of all formats build there.
+
+    `label` is what messages call the node.
+    """
+
+    g: Graph
+    label: str
+
+    def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
+        """Return the elements of an integer value that this node computes on its way.
+
+        The first time the import is cut here; when it comes back to the node, they are known, and
+        values beside need not be computed again.
+        """
+        raise NotImplementedError
+
+    def measured(self, v: Value) -> tuple[Dim, ...]:
+        """Return the elements of an integer value for which the import may be cut."""
+        return self.cut(v)[0]
+
+    def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """Return x in another shape; x itself if it has that."""
+        return x if x.type.shape == tuple(shape) else self.g(Reshape(tuple(shape)), x)
+
+    def within(self, v: Value, low: Dim, high: Dim, what: str) -> Value:
+        """Return integers each of which must be from `low` to `high`: another ends the call.
+
+        `what` says what they are.
+        """
+        if not is_open(high) and high < 0:
+            return v  # there is nothing to choose from, and type rules say so
+        if v.array is not None and known(low) and known(high) and _are_within(v.array, low, high):
+            return v
+        return self.g(InRange(low, high, f"{self.label}: {what}"), v)
+
+    def indices(self, v: Value, extent: Dim, axis: int = 0, negative: bool = True) -> Value:
+        """Return indices on an axis; negative ones, if there may be any, count from its end."""
+        low = extent * -1 if negative else 0
+        return self.within(v, low, extent - 1, f"an index on axis {axis}")
+
+    def tuples(
+        self, v: Value, extents: Sequence[Dim], first: int = 0, negative: bool = True
+    ) -> Value:
+        """Return indices on the axes from `first` on, a row of `v` each."""
+        if len(extents) == 1:
+            return self.indices(v, extents[0], first, negative)
+        if len(set(extents)) == 1:
+            low = extents[0] * -1 if negative else 0
+            return self.within(v, low, extents[0] - 1, "an index")
+        last = v.type.rank - 1
+        ranged = [
+            self.indices(sliced(self.g, v, last, i, 1), extent, first + i, negative)
+            for i, extent in enumerate(extents)
+        ]
+        return self.g(Concat(last), *ranged)
+
+    def places(self, x: Value) -> Value:
+        """Return the coordinates of the elements that are not 0, a column each."""
+        coordinates, count = self.g.add(NonZero(), [x]).results
+        (n,), (coordinates,) = self.cut(count, coordinates)
+        return head(self.g, coordinates, n)
+
+    def kinds(
+        self, x: Value, axis: int, in_order: bool, keys: Value | None = None
+    ) -> tuple[Value, Value, Value, Value]:
+        """Return the slices that differ, where each is first, which one each is, and counts.
+
+        `keys` has a row for each slice, by which slices are compared instead.
+        """
+        op, compared = (Unique(axis, in_order), x) if keys is None else (Unique(0, in_order), keys)
+        leaders, kinds, counts, count = self.g.add(op, [compared]).results
+        (n,), (leaders, kinds, counts) = self.cut(count, leaders, kinds, counts)
+        leaders, counts = head(self.g, leaders, n), head(self.g, counts, n)
+        return self.g(Gather(axis), x, leaders), leaders, kinds, counts
+
+
+class Operands(Builder):
     """The operands of one node during import, and the graph to build in."""
 
     operand: ClassVar[str] = "operand"
@@ -116,29 +196,10 @@ class Operands:
             raise Needed(self._names[i], v)
         return np.array([int(d) for d in elements.flat], v.type.numpy).reshape(elements.shape)
 
-    def measured(self, v: Value) -> tuple[Dim, ...]:
-        """Return the elements of an integer value that this node computes on its way.
-
-        The first time the import is cut here; when it comes back to the node, they are known.
-        """
-        return self.cut(v)[0]
-
     def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
-        """Return what `measured` does, and values that need not be computed again afterwards."""
         self._measures += 1
         first = next(filter(None, self._results), self.label)
         return cut(f"{first}#{self._measures - 1}", v, beside, self._importer)
-
-    def within(self, v: Value, low: Dim, high: Dim, what: str) -> Value:
-        """Return integers each of which must be from `low` to `high`: another ends the call.
-
-        `what` says what they are.
-        """
-        if not is_open(high) and high < 0:
-            return v  # there is nothing to choose from, and type rules say so
-        if v.array is not None and known(low) and known(high) and _are_within(v.array, low, high):
-            return v
-        return self.g(InRange(low, high, f"{self.label}: {what}"), v)
 
     def broadcast(self, *values: Value) -> list[Value]:
         """Stretch values to their common shape, as NumPy does."""
@@ -154,10 +215,6 @@ class Operands:
     def cast(self, x: Value, dtype: str) -> Value:
         """Return x in another element type; x itself if it has that."""
         return x if x.type.dtype == dtype else self.g(Cast(dtype), x)
-
-    def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """Return x in another shape; x itself if it has that."""
-        return x if x.type.shape == tuple(shape) else self.g(Reshape(tuple(shape)), x)
 
     def filled(self, number: Any, like: Value) -> Value:
         """Return a tensor of a value's type, each element the number."""

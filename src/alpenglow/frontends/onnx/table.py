@@ -18,7 +18,6 @@ from alpenglow.frontends.onnx.versions import Versions, module_of
 from alpenglow.frontends.operands import Importing, Operands
 from alpenglow.frontends.presume import Needed as Needed
 from alpenglow.frontends.shapes import common_shape as common_shape
-from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, HALVES, Array, holds
@@ -114,11 +113,6 @@ class Site(Operands):
         if name not in self.attributes:
             raise ModelError(f"{self.op_type}: attribute '{name}' is missing")
         return self.attributes[name]
-
-    def indices(self, v: Value, extent: Dim, axis: int = 0) -> Value:
-        """Return indices on an axis, of which negative ones count from its end."""
-        return self.within(v, extent * -1, extent - 1, f"an index on axis {axis}")
-
 
 def scalar(g: Graph, value: float, like: Value) -> Value:
     """Return a constant of like's element type, stretched to its shape."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.numbers import apply, as_complex, parts_of
-from alpenglow.frontends.operands import Importing, cut
+from alpenglow.frontends.operands import Builder, Importing, cut
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.table import Table
 from alpenglow.frontends.torch.program import Call, Condition, Unknown
@@ -147,7 +147,7 @@ class Context(Importing, Protocol):
         ...
 
 
-class Site:
+class Site(Builder):
     """One call during import: the graph to build in, and what PyTorch says of the results."""
 
     def __init__(
@@ -157,10 +157,9 @@ class Site:
         stated: Sequence[TensorType | None],
         context: Context | None = None,
     ) -> None:
-        self.g = g
-        self.call = call
-        self._stated = stated
-        self._context = context
+        self.g, self.call = g, call
+        self.label = f"{call.target} '{call.name}'"
+        self._stated, self._context = stated, context
         self._measures = 0
 
     @property
@@ -178,10 +177,6 @@ class Site:
         if t is None:
             raise UnsupportedError(f"result {i} is no tensor")
         return t
-
-    def has_type(self, i: int) -> bool:
-        """Whether result i is a tensor."""
-        return self._stated[i] is not None
 
     def is_read(self, i: int) -> bool:
         """Whether anything reads result i."""
@@ -287,15 +282,7 @@ class Site:
         rest = self.g(Mod(), left, right)
         return rest if atom.op == "%" else self.g(Div(), self.g(Sub(), left, rest), right)
 
-    def measured(self, v: Value) -> tuple[Dim, ...]:
-        """Return the elements of an integer value that this call computes on its way.
-
-        The first time the import is cut here; when it comes back to the call, they are known.
-        """
-        return self.cut(v)[0]
-
     def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
-        """Return what `measured` does, and values that need not be computed again afterwards."""
         self._measures += 1
         told = None if self._context is None else self._context.contents(v)
         if told is not None:
@@ -341,10 +328,6 @@ class Site:
     def apply(self, op: Op, *xs: Operand, dtype: str = "") -> Value:
         """Apply an elementwise operator to operands in `dtype`, or the common element type."""
         return apply(self.g, op, *self.operands(*xs, dtype=dtype))
-
-    def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """Return x in another shape; x itself if it has that."""
-        return x if x.type.shape == tuple(shape) else self.g(Reshape(tuple(shape)), x)
 
     def spread(self, x: Value, shape: Sequence[Dim]) -> Value:
         """Return x broadcast to a shape."""

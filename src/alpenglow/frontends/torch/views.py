@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from alpenglow.frontends.movement import inverse
 from alpenglow.frontends.torch.program import Argument, Call, Ref, refs
 from alpenglow.ir.types import TensorType
 
@@ -43,8 +44,7 @@ def _permuted(call: Call, t: TensorType, source: Argument, view: Ref) -> Call | 
     places = [d % t.rank for d in dims if isinstance(d, int)] if isinstance(dims, tuple) else []
     if sorted(places) != list(range(t.rank)):
         return None
-    back = tuple(places.index(i) for i in range(t.rank))
-    return replace(call, arguments={"self": view, "dims": back})
+    return replace(call, arguments={"self": view, "dims": inverse(places)})
 
 
 def _moved_back(call: Call, t: TensorType, source: Argument, view: Ref) -> Call:

@@ -8,9 +8,9 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.extras.linalg.factorization import Cholesky
 from alpenglow.extras.linalg.indefinite import Ldl, SolveLdl
 from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular, Swaps
-from alpenglow.frontends.movement import sliced
+from alpenglow.frontends.movement import permuted, sliced
 from alpenglow.frontends.numbers import wide
-from alpenglow.frontends.torch.convert.index import common_shape, permuted
+from alpenglow.frontends.torch.convert.index import common_shape
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.graph import Value
@@ -23,7 +23,6 @@ from alpenglow.ops.elementwise.transcendental import Log
 from alpenglow.ops.reduction.reduction import ReduceProd, ReduceSum
 from alpenglow.ops.tensor.gather import GatherElements
 from alpenglow.ops.tensor.generate import Eye, Range
-from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.ops.tensor.movement import Trilu, stretch
 
 
@@ -127,8 +126,7 @@ def checked(s: Site, y: Value, info: Value, check_errors: bool) -> tuple[Value, 
     """Return results and what says of each matrix if there is one: if all must be, held to it."""
     if not check_errors:
         return y, info
-    what = f"{s.call.target} '{s.call.name}': the number of a step that fails"
-    info = s.g(InRange(0, 0, what), info)
+    info = s.within(info, 0, 0, "the number of a step that fails")
     batch = info.type.shape
     behind = (1,) * (y.type.rank - len(batch))
     held = s.g(Equal(), info, s.filled(0, info.type))
@@ -331,7 +329,7 @@ def matrix_exp(s: Site, x: Value) -> Made:
 def transposed(s: Site, x: Value) -> Value:
     """Return matrices with rows for columns."""
     rank = x.type.rank
-    return permuted(s, x, (*range(rank - 2), rank - 1, rank - 2))
+    return permuted(s.g, x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def conjugate(s: Site, x: Value) -> Value:

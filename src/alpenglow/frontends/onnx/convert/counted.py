@@ -6,16 +6,14 @@ by running what comes before, and the results are cut to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import head
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
-from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.dims import known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
 from alpenglow.ops.elementwise.comparison import GreaterOrEqual
 from alpenglow.ops.image.suppress import Suppress
-from alpenglow.ops.tensor.counted import NonZero, Unique
 from alpenglow.ops.tensor.gather import Gather, GatherNd
 from alpenglow.ops.tensor.movement import Concat, Reshape, Slice, Transpose
 
@@ -23,7 +21,7 @@ from alpenglow.ops.tensor.movement import Concat, Reshape, Slice, Transpose
 @on("NonZero", since=9)
 def non_zero(s: Site) -> Made:
     x = s.input(0)
-    return places(s, x if x.type.rank else s.g(Reshape((1,)), x))
+    return s.places(x if x.type.rank else s.g(Reshape((1,)), x))
 
 
 @on("Compress", since=9)
@@ -38,8 +36,8 @@ def compress(s: Site) -> Made:
     # What the condition does not reach is left out; what it says past the end says nothing.
     length, extent = condition.type.shape[0], x.type.shape[axis]
     if known(length) and known(extent) and length > extent:
-        condition = first(s, condition, extent)
-    chosen = places(s, condition)
+        condition = head(s.g, condition, extent)
+    chosen = s.places(condition)
     return s.g(Gather(axis), x, s.g(Reshape((chosen.type.shape[1],)), chosen))
 
 
@@ -55,11 +53,7 @@ def unique_values(s: Site, sort: bool) -> tuple[Value, Value, Value, Value]:
     if choice is None:
         x = s.g(Reshape((product(x.type.shape),)), x)
     axis = normal_axis(Gather(), choice or 0, x.type.rank)
-    op = Unique(axis, sort)
-    leaders, kinds, counts, count = s.g.add(op, [x]).results
-    (n,), (leaders, kinds, counts) = s.cut(count, leaders, kinds, counts)
-    leaders, counts = first(s, leaders, n), first(s, counts, n)
-    return s.g(Gather(axis), x, leaders), leaders, kinds, counts
+    return s.kinds(x, axis, sort)
 
 
 @on("NonMaxSuppression", since=10)
@@ -71,8 +65,8 @@ def non_max_suppression(s: Site) -> Made:
     op = Suppress(bool(s.attribute("center_point_box", 0)))
     kept = s.g.add(op, [boxes, scores, limit, overlap, threshold]).results[0]
     if limit.array is not None:
-        kept = first(s, kept, max(int(limit.array), 0))
-    columns = places(s, s.g(GreaterOrEqual(), kept, scalar(s.g, 0, kept)))
+        kept = head(s.g, kept, max(int(limit.array), 0))
+    columns = s.places(s.g(GreaterOrEqual(), kept, scalar(s.g, 0, kept)))
     n = columns.type.shape[1]
     rows = s.g(Transpose((1, 0)), columns)
     chosen = s.g(Reshape((n, 1)), s.g(GatherNd(), kept, rows))
@@ -85,19 +79,3 @@ def number(s: Site, i: int) -> Value | None:
     if v is None or not v.type.rank:
         return v
     return s.g(Reshape(()), v) if v.array is None else s.g.constant(v.array.reshape(()))
-
-
-def places(s: Site, x: Value) -> Value:
-    """Return the coordinates of the elements that are not 0, a column each."""
-    coordinates, count = s.g.add(NonZero(), [x]).results
-    (n,), (coordinates,) = s.cut(count, coordinates)
-    return first(s, coordinates, n)
-
-
-def first(s: Site, x: Value, n: Dim) -> Value:
-    """Return the first n elements of x along the last axis, or all if there are fewer."""
-    extent = x.type.shape[-1]
-    if n == extent or (known(n) and known(extent) and n > extent):
-        return x
-    sizes: Sequence[Dim] = (*x.type.shape[:-1], n)
-    return s.g(Slice((0,) * x.type.rank, tuple(sizes), (1,) * x.type.rank), x)

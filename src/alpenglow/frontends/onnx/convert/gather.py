@@ -16,7 +16,6 @@ from alpenglow.ops.tensor.gather import (
     ScatterElements,
     ScatterNd,
 )
-from alpenglow.ops.tensor.movement import Concat, Slice
 from alpenglow.ops.tensor.order import TopK
 from alpenglow.ops.tensor.places import INDICES
 
@@ -69,16 +68,7 @@ def tuples_on(s: Site, first: int = 0) -> Value:
     depth = v.type.shape[-1] if v.type.rank else 0
     if v.type.dtype not in INDICES or not known(depth) or not 0 < depth <= data.rank - first:
         return v  # its type rule says so
-    extents = data.shape[first : first + depth]
-    if depth == 1:
-        return s.indices(v, extents[0], first)
-    if len(set(extents)) == 1:
-        return s.within(v, extents[0] * -1, extents[0] - 1, "an index")
-    outer = v.type.shape[:-1]
-    ones = (1,) * v.type.rank
-    columns = (s.g(Slice((*[0] * len(outer), i), (*outer, 1), ones), v) for i in range(depth))
-    pairs = enumerate(zip(columns, extents, strict=True), first)
-    return s.g(Concat(len(outer)), *(s.indices(x, extent, axis) for axis, (x, extent) in pairs))
+    return s.tuples(v, data.shape[first : first + depth], first)
 
 
 @on("OneHot", since=9)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import inverse, turned_round
 from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.convert.compare import converted
-from alpenglow.frontends.stablehlo.convert.movement import reversed_along, spread, trimmed
+from alpenglow.frontends.stablehlo.convert.movement import spread, trimmed
 from alpenglow.frontends.stablehlo.module import ConvDims, DotDims
 from alpenglow.frontends.stablehlo.table import Made, Site, Window, on
 from alpenglow.ir.dims import product
@@ -122,7 +123,7 @@ def convolved(s: Site, x: Value, w: Value, padding: Sequence[int] | None = None)
     x = _laid(s, s.g(Transpose(dims.input), x), window)
     w = s.g(Transpose(dims.kernel), w)
     if any(window.turned):
-        w = reversed_along(s, w, [2 + i for i, back in enumerate(window.turned) if back])
+        w = turned_round(s.g, w, [2 + i for i, back in enumerate(window.turned) if back])
     x, w, group = _grouped(s, x, w)
     pads = tuple(max(e[i], 0) for i in range(2) for e in window.edges)
     if rank == 2:
@@ -131,7 +132,7 @@ def convolved(s: Site, x: Value, w: Value, padding: Sequence[int] | None = None)
         y = s.reshaped(y, y.type.shape[:2])
     else:
         y = multiplied(s, Conv(window.strides, pads, window.spread, group), x, w)
-    return s.g(Transpose(tuple(map(dims.output.index, range(rank)))), y)
+    return s.g(Transpose(inverse(dims.output)), y)
 
 
 def _laid(s: Site, x: Value, window: Window) -> Value:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import turned_round
 from alpenglow.frontends.numbers import of_parts, parts_of
 from alpenglow.frontends.stablehlo.convert.compare import converted
 from alpenglow.frontends.stablehlo.module import is_splat
@@ -108,19 +109,7 @@ def transpose(s: Site) -> Made:
 def reverse(s: Site) -> Made:
     x = s.input(0)
     axes = s.axes(s.numbers("dimensions"), x.type.rank)
-    return reversed_along(s, x, axes)
-
-
-def reversed_along(s: Site, x: Value, axes: Sequence[int]) -> Value:
-    """Return x with its elements the other way round along axes."""
-    if not axes:
-        return x
-    shape = x.type.shape
-    starts = tuple(d - 1 if i in axes else 0 for i, d in enumerate(shape))
-    steps = tuple(-1 if i in axes else 1 for i in range(len(shape)))
-    if any(known(d) and d == 0 for d in shape):
-        return x
-    return s.g(Slice(starts, shape, steps), x)
+    return turned_round(s.g, x, axes)
 
 
 @on("stablehlo.slice")

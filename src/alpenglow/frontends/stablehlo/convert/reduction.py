@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from alpenglow.frontends.movement import inverse
 from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.stablehlo.arguments import chosen_along
 from alpenglow.frontends.stablehlo.bodies import apply_body, single
@@ -144,5 +145,4 @@ def _pooled(s: Site, x: Value, operation: str, axes: Sequence[int], w: Window) -
         made = s.g(MaxPool(kernel, steps, pads, gaps), flat)
         made = made if operation == "stablehlo.maximum" else s.g(Neg(), made)
     out = s.reshaped(made, (*(shape[i] for i in others), *made.type.shape[2:]))
-    back = [[*others, *axes].index(i) for i in range(x.type.rank)]
-    return s.g(Transpose(tuple(back)), out)
+    return s.g(Transpose(inverse((*others, *axes))), out)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import head
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.arithmetic import Maximum, Minimum
 from alpenglow.ops.elementwise.comparison import GreaterOrEqual
 from alpenglow.ops.elementwise.floating import NextAfter
 from alpenglow.ops.elementwise.select import Where
 from alpenglow.ops.image.suppress import Suppress
-from alpenglow.ops.tensor.counted import NonZero, Unique
+from alpenglow.ops.tensor.counted import Unique
 from alpenglow.ops.tensor.gather import Gather
-from alpenglow.ops.tensor.movement import Pad, Slice, Transpose
+from alpenglow.ops.tensor.movement import Pad, Transpose
 
 
 @on("WHERE", moves=True)
@@ -29,9 +29,7 @@ def where(s: Site) -> Made:
     x = s.input(0)
     if not x.type.rank:
         raise s.refuse("the condition has no axes")
-    coordinates, count = s.g.add(NonZero(), [x]).results
-    (n,), (coordinates,) = s.cut(count, coordinates)
-    return s.g(Transpose((1, 0)), first(s, coordinates, n))
+    return s.g(Transpose((1, 0)), s.places(x))
 
 
 @on("UNIQUE", moves=True)
@@ -40,15 +38,8 @@ def unique(s: Site) -> Made:
     x = s.rank(0, 1)
     leaders, kinds, _, count = s.g.add(Unique(0, False), [x]).results
     (n,), (leaders, kinds) = s.cut(count, leaders, kinds)
-    values = s.g(Gather(0), x, first(s, leaders, n))
+    values = s.g(Gather(0), x, head(s.g, leaders, n))
     return [values, s.cast(kinds, s.output(1).dtype)]
-
-
-def first(s: Site, x: Value, n: Dim) -> Value:
-    """Return the first n elements of x along the last axis."""
-    if n == x.type.shape[-1]:
-        return x
-    return s.g(Slice((0,) * x.type.rank, (*x.type.shape[:-1], n), (1,) * x.type.rank), x)
 
 
 @on("NON_MAX_SUPPRESSION_V4")
@@ -86,6 +77,6 @@ def suppressed(s: Site) -> tuple[Value, Value]:
     rows = s.reshaped(boxes, (1, *boxes.type.shape)), s.reshaped(scores, (1, 1, n))
     kept, count = s.g.add(Suppress(), [*rows, limit, overlap, s.scalar(4)]).results
     flat = s.reshaped(kept, (n,))
-    flat = first(s, flat, most) if most <= n else s.g(Pad((0,), (int(most - n),), value=-1), flat)
+    flat = head(s.g, flat, most) if most <= n else s.g(Pad((0,), (int(most - n),), value=-1), flat)
     total = s.g(Minimum(), s.reshaped(count, ()), limit)
     return s.cast(flat, "i32"), s.cast(total, "i32")

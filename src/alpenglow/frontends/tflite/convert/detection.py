@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import head
 from alpenglow.frontends.presume import Needed
-from alpenglow.frontends.tflite.convert.counted import first
 from alpenglow.frontends.tflite.file.flexbuffer import numbers
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import known
@@ -95,7 +95,7 @@ def best_class(s: Site, options: Options, boxes: Value, scores: Value) -> Found:
     flat = s.reshaped(best, (n,))
     most = int(options["max_detections"])
     kept = suppressed(s, options, boxes, s.reshaped(best, (1, n)), most)
-    at = first(s, s.reshaped(kept, (n,)), min(most, int(n)))
+    at = head(s.g, s.reshaped(kept, (n,)), min(most, int(n)))
     there = s.g(Maximum(), at, s.filled(0, at))
     return at, s.g(Gather(0), s.reshaped(kind, (n,)), there), s.g(Gather(0), flat, there)
 
@@ -106,7 +106,7 @@ def each_class(s: Site, options: Options, boxes: Value, scores: Value) -> Found:
     by_class = s.g(Transpose((1, 0)), s.reshaped(scores, (n, classes)))
     most = int(options.get("detections_per_class", 100))
     kept = suppressed(s, options, boxes, by_class, most)
-    kept = first(s, kept, min(most, int(n)))
+    kept = head(s.g, kept, min(most, int(n)))
     there = s.g(Maximum(), kept, s.filled(0, kept))
     values = s.g(GatherElements(1), by_class, there)
     chosen = s.g(GreaterOrEqual(), kept, s.filled(0, kept))

@@ -31,7 +31,7 @@ def gather(s: Site) -> Made:
     """The first `batch_dims` axes of data and indices are one and the same."""
     data = s.input(0)
     axis = s.axis(s.option("axis"), data.type.rank)
-    indices = s.within(s.input(1), 0, data.type.shape[axis] - 1, f"an index on axis {axis}")
+    indices = s.indices(s.input(1), data.type.shape[axis], axis, negative=False)
     batch = s.option("batch_dims")
     batch += indices.type.rank if batch < 0 else 0
     if not batch:
@@ -84,19 +84,10 @@ def sparse_to_dense(s: Site) -> Made:
 
 def places(s: Site, indices: Value, shape: Sequence[Dim]) -> Value:
     """Return tuples of indices, each of which must lie in a tensor of this shape."""
-    depth = indices.type.shape[-1] if indices.type.rank else 0
-    depth = fixed(depth)
+    depth = fixed(indices.type.shape[-1]) if indices.type.rank else 0
     if indices.type.dtype not in INTS or not 0 < depth <= len(shape):
         raise ModelError(f"{s.kind}: {indices.type} are no places in a shape of {tuple(shape)}")
-    if len(set(shape[: int(depth)])) == 1:
-        return s.within(indices, 0, shape[0] - 1, "an index")
-    outer = indices.type.shape[:-1]
-    ones = (1,) * indices.type.rank
-    columns = []
-    for i in range(int(depth)):
-        column = s.g(Slice((*[0] * len(outer), i), (*outer, 1), ones), indices)
-        columns.append(s.within(column, 0, shape[i] - 1, f"an index on axis {i}"))
-    return s.g(Concat(len(outer)), *columns)
+    return s.tuples(indices, shape[: int(depth)], negative=False)
 
 
 @on("EMBEDDING_LOOKUP")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.movement import pieces, tiled
+from alpenglow.frontends.movement import pieces, tiled, turned_round
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed, presume
 from alpenglow.frontends.tflite.activate import activated
@@ -14,7 +14,7 @@ from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, width
 from alpenglow.ops.elementwise.select import BitCast
-from alpenglow.ops.tensor.movement import Concat, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.tensor.movement import Concat, Reshape, Transpose, stretch
 from alpenglow.ops.tensor.order import ReverseSequence
 
 
@@ -166,18 +166,7 @@ def broadcast_to(s: Site) -> Made:
 @on("REVERSE_V2", moves=True)
 def reverse(s: Site) -> Made:
     x = s.input(0)
-    axes = s.axes(s.ints(1), x.type.rank)
-    return reversed_along(s, x, axes) if axes else x
-
-
-def reversed_along(s: Site, x: Value, axes: Sequence[int]) -> Value:
-    """Return x with its elements turned round along some axes."""
-    shape = x.type.shape
-    starts = tuple(d - 1 if i in axes else 0 for i, d in enumerate(shape))
-    steps = tuple(-1 if i in axes else 1 for i in range(len(shape)))
-    if 0 in shape:
-        return x
-    return s.g(Slice(starts, shape, steps), x)
+    return turned_round(s.g, x, s.axes(s.ints(1), x.type.rank))
 
 
 @on("REVERSE_SEQUENCE", "ReverseSequenceOptions", moves=True)

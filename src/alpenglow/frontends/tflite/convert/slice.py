@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.movement import sliced
+from alpenglow.frontends.movement import sliced, turned_round
 from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.slices import FAR, limits
-from alpenglow.frontends.tflite.convert.movement import reversed_along
 from alpenglow.frontends.tflite.file.schema import MirrorMode
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known, product
@@ -174,7 +173,7 @@ def mirrored(s: Site, x: Value, axis: int, more: tuple[int, int], left_out: int)
     ends = []
     for n, start in zip(more, (left_out, extent - left_out - more[1]), strict=True):
         cut = sliced(s.g, x, axis, start, n) if n else None
-        ends.append(None if cut is None else reversed_along(s, cut, (axis,)))
+        ends.append(None if cut is None else turned_round(s.g, cut, (axis,)))
     joined = [v for v in (ends[0], x, ends[1]) if v is not None]
     return s.g(Concat(axis), *joined) if len(joined) > 1 else x
 

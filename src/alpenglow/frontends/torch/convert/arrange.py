@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.movement import sliced
-from alpenglow.frontends.torch.convert.index import permuted
+from alpenglow.frontends.movement import inverse, permuted, sliced
 from alpenglow.frontends.torch.convert.movement import begun
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, product
@@ -61,7 +60,7 @@ def diagonal(s: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     *outer, rows, columns = (x.type.shape[i] for i in perm)
     if is_open(columns):
         raise UnsupportedError(f"a diagonal of {x.type}, whose rows are open")
-    flat = s.reshaped(permuted(s, x, perm), (*outer, rows * columns))
+    flat = s.reshaped(permuted(s.g, x, perm), (*outer, rows * columns))
     start: Dim = offset if offset >= 0 else -offset * columns
     size = s.result.shape[-1]
     if not is_open(size) and size == 0:
@@ -81,9 +80,9 @@ def diagonal_scatter(
     perm = (a, b, *(i for i in range(rank) if i not in (a, b)))
     places = [s.g(Range(count, first)) for first in (max(-offset, 0), max(offset, 0))]
     tuples = s.g(Concat(1), *(s.reshaped(v, (count, 1)) for v in places))
-    updates = permuted(s, src, (rank - 2, *range(rank - 2)))
-    y = s.g(ScatterNd(), permuted(s, x, perm), tuples, updates)
-    return permuted(s, y, tuple(perm.index(i) for i in range(rank)))
+    updates = permuted(s.g, src, (rank - 2, *range(rank - 2)))
+    y = s.g(ScatterNd(), permuted(s.g, x, perm), tuples, updates)
+    return permuted(s.g, y, inverse(perm))
 
 
 @on("aten.unfold.default", "aten.unfold_copy.default")
@@ -96,7 +95,7 @@ def unfold(s: Site, x: Value, dimension: int, size: int, step: int) -> Made:
     at = s.g(Add(), starts, s.spread(s.g(Range(size)), (count, size)))
     y = s.g(Gather(axis), x, at)
     perm = [i for i in range(rank) if i != axis + 1]
-    return permuted(s, y, [*perm, axis + 1])
+    return permuted(s.g, y, [*perm, axis + 1])
 
 
 @on("aten.slice_scatter.default")
@@ -113,10 +112,9 @@ def slice_scatter(
         at = s.g(Range(count, 0, step))
         at = s.g(Add(), at, s.spread(s.constant(first, "i64"), (count,)))
         perm = (axis, *(i for i in range(x.type.rank) if i != axis))
-        back = tuple(perm.index(i) for i in range(x.type.rank))
-        y = s.g(ScatterNd(), permuted(s, x, perm), s.reshaped(at, (count, 1)),
-                permuted(s, src, perm))  # fmt: skip
-        return permuted(s, y, back)
+        rows, updates = permuted(s.g, x, perm), permuted(s.g, src, perm)
+        y = s.g(ScatterNd(), rows, s.reshaped(at, (count, 1)), updates)
+        return permuted(s.g, y, inverse(perm))
     after = extent - first - count
     parts = [sliced(s.g, x, axis, 0, first), src, sliced(s.g, x, axis, first + count, after)]
     kept = [v for v in parts if v.type.shape[axis] != 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.convert.index import within
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
@@ -31,7 +30,7 @@ def embedding_bag(
         raise UnsupportedError("which rows the bags have, as backward reads it")
     dtype = weight.type.dtype
     wide = "f64" if dtype == "f64" else "f32"
-    rows = s.g(Gather(0), weight, within(s, indices, weight.type.shape[0], 0, negative=False))
+    rows = s.g(Gather(0), weight, s.indices(indices, weight.type.shape[0], 0, negative=False))
     rows = s.cast(rows, wide)
     if per_sample_weights is not None:
         shares = s.reshaped(s.cast(per_sample_weights, wide), (rows.type.shape[0], 1))
@@ -99,7 +98,7 @@ def renormalized(
     rows, columns = x.type.shape
     wide = s.cast(x, "f64" if x.type.dtype == "f64" else "f32")
     flat = s.reshaped(indices, (product(indices.type.shape),))
-    at = within(s, flat, rows, 0, negative=False)
+    at = s.indices(flat, rows, 0, negative=False)
     none = s.filled(0, wide.type.with_shape((rows,)))
     ones = s.filled(1, wide.type.with_shape(flat.type.shape))
     used = s.g(Less(), none, s.g(ScatterElements(0, "max"), none, at, ones))

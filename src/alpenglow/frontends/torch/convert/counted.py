@@ -14,19 +14,17 @@ from alpenglow.ops.elementwise.comparison import Equal, IsNaN
 from alpenglow.ops.elementwise.logic import BitNot
 from alpenglow.ops.reduction.reduction import ReduceMax, filled
 from alpenglow.ops.reduction.scan import CumSum
-from alpenglow.ops.tensor.counted import NonZero, Unique
 from alpenglow.ops.tensor.gather import Gather, ScatterElements
 from alpenglow.ops.tensor.generate import Range
-from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.ops.tensor.movement import Concat, Slice, Transpose, stretch
 
 
 @on("aten.nonzero.default")
 def nonzero(s: Site, x: Value) -> Made:
     if not x.type.rank:
-        found = places(s, s.reshaped(x, (1,)))
+        found = s.places(s.reshaped(x, (1,)))
         return s.filled(0, TensorType("i64", (found.type.shape[1], 0)))
-    return s.g(Transpose((1, 0)), places(s, x))
+    return s.g(Transpose((1, 0)), s.places(x))
 
 
 @on("aten.masked_select.default")
@@ -39,7 +37,7 @@ def masked_select(s: Site, x: Value, mask: Value) -> Made:
     count = product(shape)
     s.at_most(s.result.shape[0], count)  # PyTorch counts x alone, also where the mask stretches it
     flat = s.reshaped(stretch(s.g, x, shape), (count,))
-    chosen = places(s, s.reshaped(stretch(s.g, mask, shape), (count,)))
+    chosen = s.places(s.reshaped(stretch(s.g, mask, shape), (count,)))
     return s.g(Gather(0), flat, s.reshaped(chosen, (chosen.type.shape[1],)))
 
 
@@ -53,34 +51,16 @@ def bincount(s: Site, x: Value, weights: Value | None = None, minlength: int = 0
     most = s.g(ReduceMax((0,), True), numbers)
     (n,), _ = s.cut(s.g(Maximum(), s.g(Add(), most, filled(s.g, 1, most)),
                         filled(s.g, minlength, most)))  # fmt: skip
-    at = s.g(InRange(0, n - 1, f"{s.call.target} '{s.call.name}': a number"), numbers)
+    at = s.within(numbers, 0, n - 1, "a number")
     total = s.result.with_shape((n,))
     each = s.filled(1, total.with_shape((extent,))) if weights is None else weights
     return s.g(ScatterElements(0, "add"), s.filled(0, total), at, s.cast(each, total.dtype))
 
 
-def places(s: Site, x: Value) -> Value:
-    """Return the coordinates of the elements that are not 0, a column each."""
-    coordinates, count = s.g.add(NonZero(), [x]).results
-    (n,), (coordinates,) = s.cut(count, coordinates)
-    return first(s, coordinates, n)
-
-
-def first(s: Site, x: Value, n: Dim) -> Value:
-    """Return the first n elements of x along the last axis, of which there are as many."""
-    sizes = (*x.type.shape[:-1], n)
-    return s.g(Slice((0,) * x.type.rank, sizes, (1,) * x.type.rank), x)
-
-
-def kinds(s: Site, x: Value, axis: int, sort: bool) -> tuple[Value, Value, Value]:
-    """Return slices that differ, which of these each slice is, and how many are alike."""
-    op, keys = Unique(axis, sort), x
-    if x.type.dtype in FLOATS:
-        op, keys = Unique(0, sort), _told_apart(s, x, axis)
-    leaders, inverse, counts, count = s.g.add(op, [keys]).results
-    (n,), (leaders, inverse, counts) = s.cut(count, leaders, inverse, counts)
-    leaders, counts = first(s, leaders, n), first(s, counts, n)
-    return s.g(Gather(axis), x, leaders), inverse, counts
+def kinds(s: Site, x: Value, axis: int) -> tuple[Value, Value, Value, Value]:
+    """Call `Site.kinds` so that each NaN is a kind of its own, as in PyTorch."""
+    keys = _told_apart(s, x, axis) if x.type.dtype in FLOATS else None
+    return s.kinds(x, axis, True, keys)
 
 
 def _told_apart(s: Site, x: Value, axis: int) -> Value:
@@ -104,7 +84,7 @@ def unique2(
     return_counts: bool = False,
 ) -> Made:  # fmt: skip
     """The kinds are sorted whatever is asked: PyTorch on CPUs does so, too."""
-    y, inverse, counts = kinds(s, s.reshaped(x, (product(x.type.shape),)), 0, True)
+    y, _, inverse, counts = kinds(s, s.reshaped(x, (product(x.type.shape),)), 0)
     return [y, s.reshaped(inverse, x.type.shape), counts]
 
 
@@ -113,7 +93,8 @@ def unique_dim(
     s: Site, x: Value, dim: int, sorted: bool = True, return_inverse: bool = False,
     return_counts: bool = False,
 ) -> Made:  # fmt: skip
-    return kinds(s, x, axis_of(dim, x.type.rank), True)
+    y, _, inverse, counts = kinds(s, x, axis_of(dim, x.type.rank))
+    return [y, inverse, counts]
 
 
 @on("aten.unique_consecutive.default")
@@ -136,7 +117,7 @@ def unique_consecutive(
         return [y, s.reshaped(none, x.type.shape) if dim is None else none, none]
     begun = s.cast(_differs(s, y, axis, extent), "i64")
     runs = s.g(Sub(), s.g(CumSum(0), begun), filled(s.g, 1, begun))
-    found = places(s, begun)
+    found = s.places(begun)
     n = found.type.shape[1]
     starts = s.reshaped(found, (n,))
     behind = s.g(Slice((1,), (n - 1,), (1,)), starts)

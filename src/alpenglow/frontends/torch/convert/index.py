@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.movement import sliced
-from alpenglow.frontends.torch.convert.counted import places
+from alpenglow.frontends.movement import permuted, sliced
 from alpenglow.frontends.torch.promote import shared
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, known, product
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.elementwise.arithmetic import Add, Sub
@@ -26,8 +25,7 @@ from alpenglow.ops.reduction.reduction import ReduceSum
 from alpenglow.ops.reduction.scan import CumSum
 from alpenglow.ops.tensor.gather import Gather, GatherElements, GatherNd
 from alpenglow.ops.tensor.generate import Range
-from alpenglow.ops.tensor.in_range import InRange
-from alpenglow.ops.tensor.movement import Concat, Transpose, stretch
+from alpenglow.ops.tensor.movement import Concat, stretch
 
 MASKS = ("bool", "u8")
 """Element types of an index that says which elements are read, rather than where they are."""
@@ -73,12 +71,12 @@ def index(s: Site, x: Value, indices: Sequence[Value | None]) -> Made:
         (axis,) = axes
         v = listed[axis]
         assert v is not None
-        return s.g(Gather(axis), x, within(s, v, x.type.shape[axis], axis))
+        return s.g(Gather(axis), x, s.indices(v, x.type.shape[axis], axis))
     if not axes:
         return x
     places = places_of(s, x, listed)
-    y = s.g(GatherNd(), permuted(s, x, places.front(x.type.rank)), places.tuples)
-    return permuted(s, y, places.from_front(y.type.rank))
+    y = s.g(GatherNd(), permuted(s.g, x, places.front(x.type.rank)), places.tuples)
+    return permuted(s.g, y, places.from_front(y.type.rank))
 
 
 @on("aten.gather.default")
@@ -87,7 +85,7 @@ def gather(s: Site, x: Value, dim: int, index: Value, sparse_grad: bool = False)
         return s.filled(0, s.result)
     axis = axis_of(dim, x.type.rank)
     data, at = with_axis(s, x), with_axis(s, index)
-    y = s.g(GatherElements(axis), data, within(s, at, data.type.shape[axis], axis, negative=False))
+    y = s.g(GatherElements(axis), data, s.indices(at, data.type.shape[axis], axis, negative=False))
     return s.reshaped(y, s.result.shape)
 
 
@@ -95,14 +93,14 @@ def gather(s: Site, x: Value, dim: int, index: Value, sparse_grad: bool = False)
 def index_select(s: Site, x: Value, dim: int, index: Value) -> Made:
     axis = axis_of(dim, x.type.rank)
     data, at = with_axis(s, x), with_axis(s, index)
-    at = within(s, at, data.type.shape[axis], axis, negative=False)
+    at = s.indices(at, data.type.shape[axis], axis, negative=False)
     return s.reshaped(s.g(Gather(axis), data, at), s.result.shape)
 
 
 @on("aten.take.default")
 def take(s: Site, x: Value, index: Value) -> Made:
     flat = s.reshaped(x, (product(x.type.shape),))
-    return s.g(Gather(0), flat, within(s, index, flat.type.shape[0], 0))
+    return s.g(Gather(0), flat, s.indices(index, flat.type.shape[0], 0))
 
 
 @on("aten.embedding.default")
@@ -110,7 +108,7 @@ def embedding(
     s: Site, weight: Value, indices: Value, padding_idx: Dim = -1,
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Made:  # fmt: skip
-    return s.g(Gather(0), weight, within(s, indices, weight.type.shape[0], 0, negative=False))
+    return s.g(Gather(0), weight, s.indices(indices, weight.type.shape[0], 0, negative=False))
 
 
 @on("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
@@ -121,7 +119,7 @@ def search_sorted(
     line = sorted_sequence
     if sorter is not None:
         axis = line.type.rank - 1
-        at = within(s, sorter, line.type.shape[axis], axis, negative=False)
+        at = s.indices(sorter, line.type.shape[axis], axis, negative=False)
         line = s.g(GatherElements(axis), line, at)
     return counted_before(s, line, x, right or side == "right")
 
@@ -160,8 +158,7 @@ def counted_before(s: Site, line: Value, x: Operand, right: bool) -> Value:
 @on("aten.repeat_interleave.Tensor")
 def repeat_interleave(s: Site, repeats: Value, output_size: Dim | None = None) -> Made:
     (count,), (size,) = repeats.type.shape, s.result.shape
-    what = f"{s.call.target} '{s.call.name}': how often an element is repeated"
-    counts = s.g(InRange(0, (1 << 31) - 1, what), s.cast(repeats, "i64"))
+    counts = s.within(s.cast(repeats, "i64"), 0, (1 << 31) - 1, "how often an element is repeated")
     ends = s.g(CumSum(0), counts)
     if repeats.array is not None:
         size = int(repeats.array.sum())
@@ -177,26 +174,10 @@ def repeat_interleave(s: Site, repeats: Value, output_size: Dim | None = None) -
 
 def totalled(s: Site, ends: Value, count: int, size: Dim) -> Value:
     """Return totals so far, the last of which must be `size`: otherwise the call ends."""
-    what = f"{s.call.target} '{s.call.name}': output_size less the sum of the repetitions"
     last = sliced(s.g, ends, 0, count - 1, 1)
     difference = s.g(Sub(), s.spread(s.constant(size, "i64"), (1,)), last)
-    none = s.g(InRange(0, 0, what), difference)
+    none = s.within(difference, 0, 0, "output_size less the sum of the repetitions")
     return s.g(Add(), ends, s.spread(none, (count,)))
-
-
-def within(
-    s: Site, indices: Value, extent: Dim, axis: int, negative: bool = True
-) -> Value:  # fmt: skip
-    """Return indices on an axis, each of which must be in range: another ends the call."""
-    low = extent * -1 if negative else 0
-    if not is_open(extent) and extent < 1:
-        return indices
-    if indices.array is not None and known(low) and known(extent):
-        a = indices.array
-        if not a.size or (int(a.min()) >= low and int(a.max()) < extent):
-            return indices
-    what = f"{s.call.target} '{s.call.name}': an index on axis {axis}"
-    return s.g(InRange(low, extent - 1, what), indices)
 
 
 def by_axis(
@@ -211,7 +192,7 @@ def by_axis(
         if v is None or v.type.dtype not in MASKS:
             listed.append(v if v is None else s.cast(v, "i64"))
         elif v.array is None:
-            chosen = places(s, v if v.type.rank else s.reshaped(v, (1,)))
+            chosen = s.places(v if v.type.rank else s.reshaped(v, (1,)))
             shape = (chosen.type.shape[1],)
             listed += [s.reshaped(sliced(s.g, chosen, 0, i, 1), shape) for i in range(v.type.rank)]
         else:
@@ -224,7 +205,7 @@ def by_axis(
 def places_of(s: Site, x: Value, listed: Sequence[Value | None]) -> Places:
     """Return where an index of several tensors points; they are broadcast to each other."""
     axes = tuple(i for i, v in enumerate(listed) if v is not None)
-    ranged = [within(s, v, x.type.shape[i], i) for i, v in enumerate(listed) if v is not None]
+    ranged = [s.indices(v, x.type.shape[i], i) for i, v in enumerate(listed) if v is not None]
     shape = common_shape([v.type.shape for v in ranged])
     parts = [s.reshaped(stretch(s.g, v, shape), (*shape, 1)) for v in ranged]
     tuples = parts[0] if len(parts) == 1 else s.g(Concat(len(shape)), *parts)
@@ -246,8 +227,3 @@ def common_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
 def with_axis(s: Site, x: Value) -> Value:
     """Return x; a tensor without axes as one of one element."""
     return x if x.type.rank else s.reshaped(x, (1,))
-
-
-def permuted(s: Site, x: Value, perm: Sequence[int]) -> Value:
-    """Return x with its axes permuted; x itself if they stay."""
-    return x if tuple(perm) == tuple(range(len(perm))) else s.g(Transpose(tuple(perm)), x)

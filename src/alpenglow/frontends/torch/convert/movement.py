@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.movement import pieces, sliced
+from alpenglow.frontends.movement import permuted, pieces, sliced, turned_round
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.torch.symbols import is_untold
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, larger, names, natural
 from alpenglow.ir.graph import Value
-from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Transpose
 
 
 @on("aten.view.default", "aten._unsafe_view.default", "aten.view_copy.default",
@@ -31,8 +31,7 @@ def reshape(
 
 @on("aten.permute.default", "aten.permute_copy.default")
 def permute(s: Site, x: Value, dims: Sequence[int]) -> Made:
-    perm = tuple(axis_of(d, x.type.rank) for d in dims)
-    return x if perm == tuple(range(len(perm))) else s.g(Transpose(perm), x)
+    return permuted(s.g, x, [axis_of(d, x.type.rank) for d in dims])
 
 
 @on("aten.transpose.int", "aten.transpose_copy.int", "aten.swapaxes.default",
@@ -141,10 +140,7 @@ def stack(s: Site, tensors: Sequence[Value], dim: int = 0) -> Made:
 
 @on("aten.flip.default")
 def flip(s: Site, x: Value, dims: Sequence[int]) -> Made:
-    axes = {axis_of(d, x.type.rank) for d in dims} if x.type.rank else set()
-    starts = tuple(x.type.shape[i] - 1 if i in axes else 0 for i in range(x.type.rank))
-    steps = tuple(-1 if i in axes else 1 for i in range(x.type.rank))
-    return s.g(Slice(starts, x.type.shape, steps), x) if axes and 0 not in x.type.shape else x
+    return turned_round(s.g, x, [axis_of(d, x.type.rank) for d in dims] if x.type.rank else ())
 
 
 @on("aten.constant_pad_nd.default")

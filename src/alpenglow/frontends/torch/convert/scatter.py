@@ -12,17 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.movement import corner
+from alpenglow.frontends.movement import corner, inverse, permuted
 from alpenglow.frontends.numbers import apply
-from alpenglow.frontends.torch.convert.index import (
-    MASKS,
-    Places,
-    by_axis,
-    permuted,
-    places_of,
-    with_axis,
-    within,
-)
+from alpenglow.frontends.torch.convert.index import MASKS, Places, by_axis, places_of, with_axis
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, element, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
@@ -34,7 +26,6 @@ from alpenglow.ops.elementwise.select import Where
 from alpenglow.ops.reduction.reduction import ReduceSum
 from alpenglow.ops.reduction.scan import CumSum
 from alpenglow.ops.tensor.gather import Gather, ScatterElements, ScatterNd
-from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.ops.tensor.movement import Pad, stretch
 
 REDUCTIONS = {
@@ -127,8 +118,7 @@ def picked(s: Site, source: Value, at: Value) -> Value:
     extent = product(source.type.shape)
     if known(extent) and extent == 0:
         raise UnsupportedError("a mask over a source of no elements")
-    what = f"{s.call.target} '{s.call.name}': the number of an element of the source"
-    ranged = s.g(InRange(-1, extent - 1, what), at)
+    ranged = s.within(at, -1, extent - 1, "the number of an element of the source")
     return s.g(Gather(0), s.reshaped(source, (extent,)), ranged)
 
 
@@ -182,8 +172,8 @@ def spread_by_mask(s: Site, values: Value, mask: Value, axis: int) -> Value:
     bits = s.cast(s.reshaped(mask, (product(mask.type.shape),)), "i64")
     count = values.type.shape[axis]
     surplus = s.g(Sub(), s.g(ReduceSum((0,), False), bits), s.extent(count))
-    what = f"{s.call.target} '{s.call.name}': how many more a mask picks than there are values"
-    surplus = stretch(s.g, s.g(InRange(0, 0, what), surplus), bits.type.shape)
+    surplus = s.within(surplus, 0, 0, "how many more a mask picks than there are values")
+    surplus = stretch(s.g, surplus, bits.type.shape)
     # Value i goes to what the mask picks as number i + 1; number 0 is what it does not pick.
     number = s.g(Add(), s.g(Mul(), s.g(CumSum(0), bits), bits), surplus)
     before = tuple(int(i == axis) for i in range(values.type.rank))
@@ -200,17 +190,17 @@ def put(s: Site, x: Value, places: Places, values: Value, reduction: str) -> Val
     rank = x.type.rank
     updates = stretch(s.g, s.cast(values, x.type.dtype), wanted)
     front, back = places.front(rank), places.from_front(len(wanted))
-    updates = permuted(s, updates, tuple(back.index(i) for i in range(len(back))))
-    data = permuted(s, x, front)
+    updates = permuted(s.g, updates, inverse(back))
+    data = permuted(s.g, x, front)
     if 0 in wanted:
         return x
     y = apply(s.g, ScatterNd(reduction), data, places.tuples, updates)
-    return permuted(s, y, tuple(front.index(i) for i in range(rank)))
+    return permuted(s.g, y, inverse(front))
 
 
 def written(s: Site, x: Value, axis: int, index: Value, updates: Value, reduction: str) -> Value:
     """Return x with updates put or combined along an axis; their shape is that of the index."""
-    at = within(s, s.cast(index, "i64"), x.type.shape[axis], axis, negative=False)
+    at = s.indices(s.cast(index, "i64"), x.type.shape[axis], axis, negative=False)
     return apply(s.g, ScatterElements(axis, reduction), x, at, updates)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.convert.index import within
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ops.image.regions import MaxRoiPool, RoiAlign
@@ -21,7 +20,7 @@ def images_of(s: Site, x: Value, rois: Value) -> Value:
     """Return the number of the image of each region, the first element of its row."""
     count = rois.type.shape[0]
     column = s.reshaped(s.g(Slice((0, 0), (count, 1), (1, 1)), rois), (count,))
-    return within(s, s.cast(column, "i64"), x.type.shape[0], 0, negative=False)
+    return s.indices(s.cast(column, "i64"), x.type.shape[0], 0, negative=False)
 
 
 def in_bins(s: Site, op: RoiAlign, x: Value, rois: Value) -> Value:
