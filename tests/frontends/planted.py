@@ -194,8 +194,8 @@ OF_ONNX = (
     ),
     Mistake(
         "pooling ignores ceil_mode", f"{ONNX}/convert/window.py",
-        "return kernel, strides, pads, dilations, bool(s.attribute(\"ceil_mode\", 0))",
-        "return kernel, strides, pads, dilations, False",
+        "return kernel, *sliding(s, kernel), bool(s.attribute(\"ceil_mode\", 0))",
+        "return kernel, *sliding(s, kernel), False",
     ),
 )  # fmt: skip
 
@@ -258,7 +258,7 @@ OF_STABLEHLO = (
 OF_TFLITE = (
     Mistake(
         "adj_x transposes the second operand", f"{TFLITE}/convert/contraction.py",
-        "enumerate((\"adj_x\", \"adj_y\"))", "enumerate((\"adj_y\", \"adj_x\"))",
+        "turned(s, s.input(1), s.option(\"adj_y\"))", "turned(s, s.input(1), s.option(\"adj_x\"))",
     ),
     Mistake(
         "ONE_HOT exchanges on and off", f"{TFLITE}/convert/gather.py",

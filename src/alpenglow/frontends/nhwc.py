@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import presume
-from alpenglow.ir.dims import Dim, ceil_div, is_open, known
+from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ops.tensor.movement import Transpose
 
@@ -62,13 +62,27 @@ def same_pads(extent: Dim, span: int, stride: int) -> tuple[int, int]:
     """
     if stride < 1:
         raise ModelError(f"a stride is {stride}, expected 1 or more")
-    if not is_open(extent) or known(extent):
+    ends = same_ends(extent, span, stride)
+    if ends is None:
+        presume(extent % stride, "==")
+        total = max(span - stride, 0)
+        ends = total // 2, total - total // 2
+    return ends
+
+
+def same_ends(
+    extent: Dim, span: int, stride: int, lower: bool = False
+) -> tuple[int, int] | None:
+    """Return the pads of SAME before and after an axis; None if the first hangs on the extent.
+
+    With `lower` there is more before than after.
+    """
+    if known(extent):
         total = max(int((ceil_div(extent, stride) - 1) * stride - extent) + span, 0)
-        return total // 2, total - total // 2
-    firsts = {max(span - stride + left, 0) // 2 for left in (0, stride - 1)}
-    if len(firsts) == 1:  # what wants most adds no window for others, and is in none of theirs
-        first = firsts.pop()
-        return first, max(span - 1 - first, 0)
-    presume(extent % stride, "==")
-    total = max(span - stride, 0)
-    return total // 2, total - total // 2
+        first = total - total // 2 if lower else total // 2
+        return first, total - first
+    totals = [max(span - stride + left, 0) for left in (0, stride - 1)]
+    firsts = {n - n // 2 if lower else n // 2 for n in totals}
+    # What wants most adds no window for others, and is in none of theirs.
+    first = firsts.pop()
+    return None if firsts else (first, max(span - 1 - first, 0))

@@ -208,6 +208,11 @@ class Operands(Builder):
         shape = common_shape(self.kind, [v.type.shape for v in values])
         return [stretch(self.g, v, shape) for v in values]
 
+    def batched(self, *matrices: Value) -> list[Value]:
+        """Stretch all axes of matrices but the last two to their common shape."""
+        batch = common_shape(self.kind, [v.type.shape[:-2] for v in matrices])
+        return [stretch(self.g, v, (*batch, *v.type.shape[-2:])) for v in matrices]
+
     def apply(self, op: Op, *values: Value) -> Value:
         """Apply an elementwise operator to values that broadcast to each other."""
         return self.g(op, *self.broadcast(*values))

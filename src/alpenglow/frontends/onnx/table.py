@@ -27,6 +27,7 @@ from alpenglow.ops.tensor.movement import stretch
 
 Made = Value | Sequence[Value]
 Converter = Callable[["Site"], Made]
+Numbers = tuple[int, ...]
 
 _TABLE: Versions[Converter] = Versions("converter")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import string
+from collections.abc import Sequence
 
-from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.errors import ModelError, TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, check_dtype
@@ -13,6 +15,30 @@ from alpenglow.ops.elementwise.arithmetic import Mul
 from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.reduction.reduction import ReduceSum, as_type
 from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice, Transpose
+
+
+def explicit(equation: str, ranks: Sequence[int]) -> str:
+    """Return an equation without ellipses and with its result, for operands of these ranks.
+
+    Raises ModelError if it does not fit them.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ModelError(f"einsum: '{equation}' has {len(terms)} terms, expected {len(ranks)}")
+    free = [c for c in string.ascii_letters if c not in equation]
+    counts = [rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks, strict=True)]
+    most = max((n for t, n in zip(terms, counts, strict=True) if "..." in t), default=0)
+    if most > len(free) or min(counts) < 0:
+        raise ModelError(f"einsum: '{equation}' does not fit operands of ranks {tuple(ranks)}")
+    # Ellipses of fewer axes stand for the last ones, as in broadcasting.
+    dots = "".join(free[:most])
+    spelled = [t.replace("...", dots[most - n :]) for t, n in zip(terms, counts, strict=True)]
+    if not arrow:
+        letters = left.replace("...", "").replace(",", "")
+        right = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    return f"{','.join(spelled)}->{right.replace('...', dots)}"
+
 
 Labelled = tuple[Value, str]
 """A tensor and a letter for each of its axes."""

@@ -13,13 +13,14 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.linalg.inverse import Inverse
+from alpenglow.frontends import nhwc
 from alpenglow.frontends.onnx.convert.contraction import gemm
 from alpenglow.frontends.onnx.convert.elementwise import LARGEST, MICROSOFT, cast
 from alpenglow.frontends.onnx.convert.gather import gather_nd
 from alpenglow.frontends.onnx.convert.generate import number_range
 from alpenglow.frontends.onnx.convert.movement import normal_axes, padded, trilu
 from alpenglow.frontends.onnx.convert.vision import grid_sample
-from alpenglow.frontends.onnx.convert.window import conv, max_pool, padding, product
+from alpenglow.frontends.onnx.convert.window import conv, convolving, max_pool, product
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times
 from alpenglow.frontends.presume import fixed
 from alpenglow.ir.graph import Value
@@ -144,13 +145,8 @@ def inverse(s: Site) -> Made:
 
 @on("FusedConv", domain=MICROSOFT)
 def fused_conv(s: Site) -> Made:
-    x, w = s.input(0), s.input(1)
-    spatial = x.type.rank - 2
-    strides = s.attribute("strides", (1,) * spatial)
-    dilations = s.attribute("dilations", (1,) * spatial)
-    pads = padding(s, x.type.shape[2:], w.type.shape[2:], strides, dilations)
-    op = Conv(strides, pads, dilations, s.attribute("group", 1))
-    y, more = s.g(op, x, w, s.optional(2)), s.optional(3)
+    y = s.g(Conv(*convolving(s)), s.input(0), s.input(1), s.optional(2))
+    more = s.optional(3)
     y = y if more is None else s.g(Add(), y, stretch(s.g, more, y.type.shape))
     return activated(s, y, dict(enumerate(s.attribute("activation_params", ()))))
 
@@ -164,12 +160,12 @@ def channels_last(s: Site, convert: Callable[[Site], Made], *operands: int) -> V
     for i in (0, *operands):
         v = s.optional(i)
         if v is not None:
-            inputs[i] = s.g(Transpose((0, v.type.rank - 1, *range(1, v.type.rank - 1))), v)
+            inputs[i] = nhwc.channels_first(s.g, v)
     turned_site = copy(s)
     turned_site.inputs = inputs
     results = convert(turned_site)
     y = results if isinstance(results, Value) else results[0]
-    return s.g(Transpose((0, *range(2, y.type.rank), 1)), y)
+    return nhwc.channels_last(s.g, y)
 
 
 @on("NhwcConv", domain=MICROSOFT)

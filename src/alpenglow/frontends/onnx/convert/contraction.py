@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import string
-
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.table import Made, Site, on, scales, times
+from alpenglow.frontends.onnx.table import Made, Numbers, Site, on, scales, times
 from alpenglow.frontends.presume import fixed
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.product.contraction import MatMul
-from alpenglow.ops.product.einsum import Einsum
+from alpenglow.ops.product.einsum import Einsum, explicit
 from alpenglow.ops.tensor.movement import Transpose, stretch
 from alpenglow.ops.window.conv_transpose import ConvTranspose
 
@@ -52,13 +50,8 @@ def conv_transpose(s: Site) -> Made:
 
 
 def fitted(
-    s: Site,
-    wanted: tuple[int, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    extra: tuple[int, ...],
-    upper: bool,
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    s: Site, wanted: Numbers, strides: Numbers, dilations: Numbers, extra: Numbers, upper: bool
+) -> tuple[Numbers, Numbers]:
     """Return the pads and output padding with which the result has the extents `wanted`.
 
     Without `wanted` each extent grows by its stride.
@@ -83,23 +76,3 @@ def einsum(s: Site) -> Made:
     xs = s.required()
     equation = explicit(s.needed("equation"), [x.type.rank for x in xs])
     return s.g(Einsum(equation), *xs)
-
-
-def explicit(equation: str, ranks: list[int]) -> str:
-    """Return an equation without ellipses and with its result, for operands of these ranks."""
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != len(ranks):
-        raise ModelError(f"Einsum: '{equation}' is for {len(terms)} operands, {len(ranks)} given")
-    free = [c for c in string.ascii_letters if c not in equation]
-    counts = [rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks, strict=True)]
-    most = max((n for t, n in zip(terms, counts, strict=True) if "..." in t), default=0)
-    if most > len(free) or any(n < 0 for n in counts):
-        raise ModelError(f"Einsum: '{equation}' does not fit operands of ranks {ranks}")
-    # Ellipses of fewer axes stand for the last ones, as in broadcasting.
-    dots = "".join(free[:most])
-    spelled = [t.replace("...", dots[most - n :]) for t, n in zip(terms, counts, strict=True)]
-    if not arrow:
-        letters = left.replace("...", "").replace(",", "")
-        right = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    return f"{','.join(spelled)}->{right.replace('...', dots)}"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.convert.window import padding
+from alpenglow.frontends.onnx.convert.window import convolving, matrices
 from alpenglow.frontends.onnx.file.attributes import element_type
-from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
+from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Value
@@ -150,29 +148,11 @@ def q_linear_mat_mul(s: Site) -> Made:
     return finish(requantized(s, total, rows[0], columns, rows[1], rows[2]))
 
 
-def matrices(s: Site, x: Value, y: Value) -> tuple[Value, Value, Callable[[Value], Value]]:
-    """Return x and y as NumPy's matmul sees them, and what drops the axes of vectors again."""
-    if x.type.rank == 0 or y.type.rank == 0:
-        raise ModelError(f"{s.op_type}: operands {x.type} and {y.type} need at least one axis")
-    row, column = x.type.rank == 1, y.type.rank == 1
-    x = s.g(Reshape((1, *x.type.shape)), x) if row else x
-    y = s.g(Reshape((*y.type.shape, 1)), y) if column else y
-
-    def finish(z: Value) -> Value:
-        *batch, m, n = z.type.shape
-        kept = (*batch, *([] if row else [m]), *([] if column else [n]))
-        return s.g(Reshape(kept), z) if row or column else z
-
-    return x, y, finish
-
-
 def product(s: Site, x: Value, y: Value, x_zero: Value | None, y_zero: Value | None) -> Value:
     """Return the i32 product of matrices, zero points given for rows of x and columns of y."""
-    xs = [x, zeros(s, x_zero, x.type, -2)]
-    ys = [y, zeros(s, y_zero, y.type, -1)]
-    batch = common_shape(s.op_type, [x.type.shape[:-2], y.type.shape[:-2]])
-    x, x_zero = (stretch(s.g, v, (*batch, *v.type.shape[-2:])) for v in xs)
-    y, y_zero = (stretch(s.g, v, (*batch, *v.type.shape[-2:])) for v in ys)
+    x, x_zero, y, y_zero = s.batched(
+        x, zeros(s, x_zero, x.type, -2), y, zeros(s, y_zero, y.type, -1)
+    )
     return s.g(MatMulInteger(), x, y, x_zero, y_zero)
 
 
@@ -195,11 +175,7 @@ def q_linear_conv(s: Site) -> Made:
 
 def convolved(s: Site, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None) -> Value:
     """Return the i32 convolution, with one zero point for x and maybe one a filter for w."""
-    spatial = x.type.rank - 2
-    strides = s.attribute("strides", (1,) * spatial)
-    dilations = s.attribute("dilations", (1,) * spatial)
-    pads = padding(s, x.type.shape[2:], w.type.shape[2:], strides, dilations)
-    op = ConvInteger(strides, pads, dilations, s.attribute("group", 1))
+    op = ConvInteger(*convolving(s, 1 if s.op_type == "ConvInteger" else 3))
     return s.g(op, x, w, zeros(s, x_zero, x.type, 1), zeros(s, w_zero, w.type, 0))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
+from alpenglow.frontends.nhwc import same_ends
+from alpenglow.frontends.onnx.table import Made, Numbers, Site, on
 from alpenglow.frontends.presume import presume_extents
-from alpenglow.ir.dims import Dim, ceil_div, is_open, known
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.arithmetic import Pow
 from alpenglow.ops.product.contraction import Conv, MatMul
@@ -19,19 +22,13 @@ from alpenglow.ops.reduction.reduction import (
     filled,
 )
 from alpenglow.ops.tensor.generate import Shape
-from alpenglow.ops.tensor.movement import Reshape, stretch
+from alpenglow.ops.tensor.movement import Reshape
 from alpenglow.ops.window.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndex, powers
 
 
 @on("Conv")
 def conv(s: Site) -> Made:
-    x, w = s.input(0), s.input(1)
-    spatial = x.type.rank - 2
-    strides = s.attribute("strides", (1,) * spatial)
-    dilations = s.attribute("dilations", (1,) * spatial)
-    pads = padding(s, x.type.shape[2:], w.type.shape[2:], strides, dilations)
-    group = s.attribute("group", 1)
-    return fitting(s.g(Conv(strides, pads, dilations, group), x, w, s.optional(2)))
+    return fitting(s.g(Conv(*convolving(s)), s.input(0), s.input(1), s.optional(2)))
 
 
 @on("MaxPool")
@@ -61,19 +58,24 @@ def fitting(y: Value) -> Value:
     return y
 
 
-Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]
+def convolving(s: Site, weights: int = 1) -> tuple[Numbers, Numbers, Numbers, int]:
+    """Return the strides, pads, dilations and group of a convolution by an operand."""
+    return *sliding(s, s.input(weights).type.shape[2:]), s.attribute("group", 1)
 
 
-def window(s: Site) -> Window:
+def window(s: Site) -> tuple[Numbers, Numbers, Numbers, Numbers, bool]:
     """Return the kernel, strides, pads, dilations and ceil of a pooling."""
-    x = s.input(0)
-    kernel = s.needed("kernel_shape")
+    x, kernel = s.input(0), s.needed("kernel_shape")
     if len(kernel) != x.type.rank - 2:
         raise ModelError(f"{s.op_type}: kernel_shape {kernel} does not fit {x.type}")
-    strides = s.attribute("strides", (1,) * len(kernel))
-    dilations = s.attribute("dilations", (1,) * len(kernel))
-    pads = padding(s, x.type.shape[2:], kernel, strides, dilations)
-    return kernel, strides, pads, dilations, bool(s.attribute("ceil_mode", 0))
+    return kernel, *sliding(s, kernel), bool(s.attribute("ceil_mode", 0))
+
+
+def sliding(s: Site, kernel: tuple[Dim, ...]) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the strides, pads and dilations of windows over operand 0."""
+    extents = s.input(0).type.shape[2:]
+    strides, dilations = (s.attribute(n, (1,) * len(extents)) for n in ("strides", "dilations"))
+    return strides, padding(s, extents, kernel, strides, dilations), dilations
 
 
 @on("GlobalAveragePool")
@@ -110,28 +112,29 @@ def mat_mul(s: Site) -> Made:
 
 def product(s: Site, x: Value, y: Value) -> Value:
     """Return NumPy's matmul of x and y: vectors are rows or columns, leading axes broadcast."""
+    x, y, finish = matrices(s, x, y)
+    return finish(s.g(MatMul(), *s.batched(x, y)))
+
+
+def matrices(s: Site, x: Value, y: Value) -> tuple[Value, Value, Callable[[Value], Value]]:
+    """Return x and y as NumPy's matmul sees them, and what drops the axes of vectors again."""
     if x.type.rank == 0 or y.type.rank == 0:
         raise ModelError(f"{s.op_type}: operands {x.type} and {y.type} need at least one axis")
     row, column = x.type.rank == 1, y.type.rank == 1
-    if row:
-        x = s.g(Reshape((1, *x.type.shape)), x)
-    if column:
-        y = s.g(Reshape((*y.type.shape, 1)), y)
-    batch = common_shape(s.op_type, [x.type.shape[:-2], y.type.shape[:-2]])
-    x = stretch(s.g, x, (*batch, *x.type.shape[-2:]))
-    y = stretch(s.g, y, (*batch, *y.type.shape[-2:]))
-    z = s.g(MatMul(), x, y)
-    kept = (*batch, *([] if row else [z.type.shape[-2]]), *([] if column else [z.type.shape[-1]]))
-    return z if not (row or column) else s.g(Reshape(kept), z)
+    x = s.g(Reshape((1, *x.type.shape)), x) if row else x
+    y = s.g(Reshape((*y.type.shape, 1)), y) if column else y
+
+    def finish(z: Value) -> Value:
+        *batch, m, n = z.type.shape
+        kept = (*batch, *([] if row else [m]), *([] if column else [n]))
+        return s.g(Reshape(kept), z) if row or column else z
+
+    return x, y, finish
 
 
 def padding(
-    s: Site,
-    extents: tuple[Dim, ...],
-    kernel: tuple[Dim, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-) -> tuple[int, ...]:
+    s: Site, extents: tuple[Dim, ...], kernel: tuple[Dim, ...], strides: Numbers, dilations: Numbers
+) -> Numbers:
     """Return explicit pads for the attributes `pads` and `auto_pad` (ONNX Conv)."""
     mode = s.attribute("auto_pad", "NOTSET")
     if mode == "NOTSET":
@@ -140,36 +143,21 @@ def padding(
         return (0,) * (2 * len(extents))
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         raise ModelError(f"{s.op_type}: auto_pad '{mode}' is not defined")
-    before: list[int] = []
-    after: list[int] = []
-    for d, k, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
+    lower, pairs = mode == "SAME_LOWER", []
+    for axis, (d, k, step, dilation) in enumerate(
+        zip(extents, kernel, strides, dilations, strict=True)
+    ):
         if not known(k):
             raise UnsupportedError(f"{s.op_type}: auto_pad {mode} needs a known window, not {k}")
-        reach = int(k - 1) * dilation
-        ends = _ends_of_any(reach, stride, mode) if is_open(d) else None
-        if ends is not None and not s.attribute("ceil_mode", 0):
-            before.append(ends[0])
-            after.append(ends[1])
-            continue
-        if stride > 1 and not known(d):
+        span = int(k - 1) * dilation + 1
+        ends = None
+        if known(d) or step == 1 or not s.attribute("ceil_mode", 0):
+            ends = same_ends(d, span, step, lower)
+        if ends is None:
             # What is left over at the end of an axis decides: the import goes on when it is known.
             x = s.input(0)
-            d = s.measured(s.g(Shape(2, x.type.rank), x))[len(before)]
-        total = reach
-        if stride > 1:
-            total = max(int((ceil_div(d, stride) - 1) * stride - d) + reach + 1, 0)
-        small, large = total // 2, total - total // 2
-        before.append(small if mode == "SAME_UPPER" else large)
-        after.append(large if mode == "SAME_UPPER" else small)
-    return (*before, *after)
-
-
-def _ends_of_any(reach: int, stride: int, mode: str) -> tuple[int, int] | None:
-    """Return pads that do for all extents of an axis; None where the first depends on the extent.
-
-    Padding for the extent that wants most adds no window for others, and is in none of theirs.
-    """
-    totals = [max(reach + 1 - stride + left, 0) for left in range(stride)]
-    firsts = {total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals}
-    first = firsts.pop()
-    return None if firsts else (first, reach - first)
+            d = s.measured(s.g(Shape(2, x.type.rank), x))[axis]
+            ends = same_ends(d, span, step, lower)
+        assert ends is not None, f"{d} is a number"
+        pairs.append(ends)
+    return (*(before for before, _ in pairs), *(after for _, after in pairs))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed, presume
-from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import product
@@ -52,13 +51,10 @@ def batch_matmul(s: Site) -> Made:
     return s.g(MatMul(), *of_batch_matmul(s))
 
 
-def of_batch_matmul(s: Site) -> tuple[Value, Value]:
+def of_batch_matmul(s: Site) -> list[Value]:
     """Return matrices of one batch."""
-    x, y = (turned(s, s.input(i), s.option(n)) for i, n in enumerate(("adj_x", "adj_y")))
-    batch = common_shape(s.kind, [x.type.shape[:-2], y.type.shape[:-2]])
-    x = stretch(s.g, x, (*batch, *x.type.shape[-2:]))
-    y = stretch(s.g, y, (*batch, *y.type.shape[-2:]))
-    return x, y
+    return s.batched(turned(s, s.input(0), s.option("adj_x")),
+                     turned(s, s.input(1), s.option("adj_y")))  # fmt: skip
 
 
 def turned(s: Site, x: Value, turn: bool) -> Value:

@@ -5,11 +5,10 @@ A ``.pt2`` file has these if it was saved as `torch.export.export` made it.
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from itertools import pairwise
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import apply, wide
 from alpenglow.frontends.torch.convert.movement import (
@@ -30,7 +29,7 @@ from alpenglow.ops.elementwise.logarithm import Log1p
 from alpenglow.ops.elementwise.logic import BitXor
 from alpenglow.ops.elementwise.select import Where
 from alpenglow.ops.elementwise.transcendental import Exp
-from alpenglow.ops.product.einsum import Einsum
+from alpenglow.ops.product.einsum import Einsum, explicit
 from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Transpose
 
 # ── what is random in training alone ──
@@ -185,22 +184,7 @@ def softplus(s: Site, x: Value, beta: float = 1, threshold: float = 20) -> Made:
 def einsum(
     s: Site, equation: str, tensors: Sequence[Value], path: Sequence[int] | None = None
 ) -> Made:  # fmt: skip
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != len(tensors):
-        raise ModelError(f"einsum: {len(tensors)} tensors for '{equation}'")
-    ranks = [v.type.rank - len(t.replace("...", "")) for t, v in zip(terms, tensors, strict=True)]
-    spare = [c for c in string.ascii_letters if c not in equation]
-    longest = max((r for t, r in zip(terms, ranks, strict=True) if "..." in t), default=0)
-    if longest > len(spare) or min(ranks) < 0:
-        raise ModelError(f"einsum: '{equation}' does not name the axes of its tensors")
-    if not arrow:  # what stands once, by the alphabet
-        letters = left.replace("...", "").replace(",", "")
-        once = "".join(c for c in sorted(set(letters)) if letters.count(c) == 1)
-        right = ("..." if "..." in left else "") + once
-    rest = "".join(spare[:longest])
-    named = [t.replace("...", rest[longest - r :]) for t, r in zip(terms, ranks, strict=True)]
-    op = Einsum(f"{','.join(named)}->{right.replace('...', rest)}")
+    op = Einsum(explicit(equation, [v.type.rank for v in tensors]))
     return s.g(op, *(s.cast(v, s.result.dtype) for v in tensors))
 
 
