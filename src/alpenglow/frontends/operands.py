@@ -154,7 +154,7 @@ class Operands(Builder):
         """Return operand i; raise ModelError if it is absent."""
         v = self.optional(i)
         if v is None:
-            raise ModelError(f"{self.kind}: {self.operand} {i} is missing")
+            raise self.wrong(f"{self.operand} {i} is missing")
         return v
 
     def optional(self, i: int) -> Value | None:
@@ -164,7 +164,7 @@ class Operands(Builder):
         """Return the elements of integer operand i, as numbers or symbols."""
         v = self.input(i)
         if v.type.dtype not in INTS:
-            raise ModelError(f"{self.kind}: {self.operand} {i} is {v.type}, expected integers")
+            raise self.wrong(f"{self.operand} {i} is {v.type}, expected integers")
         elements = self._importer.contents(v) if v.array is None else v.array
         if elements is None:
             raise Needed(self._names[i], v)
@@ -229,6 +229,10 @@ class Operands(Builder):
         """Return a tensor each element of which is the number."""
         constant = self.g.constant(np.asarray(number, DTYPES[dtype]))
         return stretch(self.g, constant, tuple(shape))
+
+    def wrong(self, what: str) -> ModelError:
+        """Return the error that says what of this operator breaks the rules of its format."""
+        return ModelError(f"{self.kind}: {what}")
 
     def refuse(self, what: str) -> UnsupportedError:
         """Return the error that says what of this operator is not there."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.extensions import bring_extras, found_with_extras
 from alpenglow.frontends.onnx.versions import Versions, module_of
 from alpenglow.frontends.operands import Importing, Operands
@@ -112,7 +112,7 @@ class Site(Operands):
     def needed(self, name: str) -> Any:
         """Return an attribute; raise ModelError if it is missing."""
         if name not in self.attributes:
-            raise ModelError(f"{self.op_type}: attribute '{name}' is missing")
+            raise self.wrong(f"attribute '{name}' is missing")
         return self.attributes[name]
 
 def scalar(g: Graph, value: float, like: Value) -> Value:

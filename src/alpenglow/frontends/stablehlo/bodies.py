@@ -49,11 +49,9 @@ def apply_body(s: Site, block: Block, arguments: Sequence[Value], depth: int = 0
     Raises ModelError if the body takes another number of arguments.
     """
     if len(block.arguments) != len(arguments) or not arguments:
-        raise ModelError(
-            f"{s.kind}: its body takes {len(block.arguments)} values, expected {len(arguments)}"
-        )
+        raise s.wrong(f"its body takes {len(block.arguments)} values, expected {len(arguments)}")
     if depth > DEEPEST:
-        raise UnsupportedError(f"{s.kind}: its body calls functions in {depth} levels")
+        raise s.refuse(f"its body calls functions in {depth} levels")
     applied = Applied(s, arguments[0].type.shape, depth)
     for (name, _), v in zip(block.arguments, arguments, strict=True):
         applied.values[name] = v
@@ -73,7 +71,7 @@ def _applied(s: Site, applied: Applied, o: Operation) -> Sequence[Value]:
         return apply_body(s, function.body, inputs, applied.depth + 1)
     entry = find(o.name)
     if entry is None or not entry.pointwise or o.regions:
-        raise UnsupportedError(f"{s.kind}: its body has {o.label}")
+        raise s.refuse(f"its body has {o.label}")
     inner = Site(s.g, o, o.label, o.operands, o.results, applied, s.module, {}, applied.shape)
     made = entry.convert(inner)
     return [made] if isinstance(made, Value) else list(made)

@@ -64,10 +64,10 @@ def operands_and_inits(s: Site) -> tuple[list[Value], list[Value]]:
     xs, inits = values[: len(values) // 2], values[len(values) // 2 :]
     for x, init in zip(xs, inits, strict=True):
         if init.type.rank or x.type.rank != xs[0].type.rank:
-            raise ModelError(f"{s.kind}: {x.type} begins with {init.type}, {xs[0].type}")
+            raise s.wrong(f"{x.type} begins with {init.type}, {xs[0].type}")
         same = zip(x.type.shape, xs[0].type.shape, strict=True)
         if any(known(a) and known(b) and a != b for a, b in same):
-            raise ModelError(f"{s.kind}: {x.type} and {xs[0].type} have different shapes")
+            raise s.wrong(f"{x.type} and {xs[0].type} have different shapes")
         if init.type.dtype != x.type.dtype:
-            raise ModelError(f"{s.kind}: {x.type} begins with {init.type}")
+            raise s.wrong(f"{x.type} begins with {init.type}")
     return xs, inits

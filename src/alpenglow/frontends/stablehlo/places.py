@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.ir.dims import Dim, known, product
@@ -18,7 +17,7 @@ from alpenglow.ops.tensor.movement import Slice, Transpose, stretch
 def as_index(s: Site, v: Value) -> Value:
     """Return integers as i64; what that does not hold becomes its largest element."""
     if v.type.dtype not in INTS:
-        raise ModelError(f"{s.kind}: indices are {v.type}, expected integers")
+        raise s.wrong(f"indices are {v.type}, expected integers")
     if v.type.dtype == "u64":
         v = s.g(Minimum(), v, s.filled((1 << 63) - 1, v))
     return s.cast(v, "i64")
@@ -45,7 +44,7 @@ def index_vectors(s: Site, indices: Value, axis: int) -> Value:
     """Return indices as i64 with the numbers of one index along the last axis."""
     rank = indices.type.rank
     if not 0 <= axis <= rank:
-        raise ModelError(f"{s.kind}: index_vector_dim is {axis} of {indices.type}")
+        raise s.wrong(f"index_vector_dim is {axis} of {indices.type}")
     indices = as_index(s, indices)
     if axis == rank:
         return s.reshaped(indices, (*indices.type.shape, 1))

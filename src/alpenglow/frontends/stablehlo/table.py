@@ -100,7 +100,7 @@ class Site(Operands):
         if value is None:
             value = default
         if value is None:
-            raise ModelError(f"{self.kind}: attribute {name} is missing")
+            raise self.wrong(f"attribute {name} is missing")
         return value
 
     def numbers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -111,23 +111,21 @@ class Site(Operands):
         if not isinstance(value, list | tuple) or any(
             not isinstance(n, int | bool | np.integer) for n in value
         ):
-            raise ModelError(f"{self.kind}: attribute {name} is {value!r}, expected integers")
+            raise self.wrong(f"attribute {name} is {value!r}, expected integers")
         return tuple(int(n) for n in value)
 
     def number(self, name: str, default: int | None = None) -> int:
         """Return an attribute that is an integer."""
         value = self.attribute(name, default)
         if not isinstance(value, int | np.integer):
-            raise ModelError(f"{self.kind}: attribute {name} is {value!r}, expected an integer")
+            raise self.wrong(f"attribute {name} is {value!r}, expected an integer")
         return int(value)
 
     def choice(self, name: str, default: str, *choices: str) -> str:
         """Return an attribute that is one of some words."""
         value = self.attribute(name, default)
         if value not in (default, *choices):
-            raise ModelError(
-                f"{self.kind}: {name} is {value!r}, expected {' or '.join((default, *choices))}"
-            )
+            raise self.wrong(f"{name} is {value!r}, expected {' or '.join((default, *choices))}")
         return str(value)
 
     def counts(self, *names: str) -> list[int]:
@@ -158,14 +156,14 @@ class Site(Operands):
         """Return an attribute that is a constant."""
         value = self.attribute(name)
         if not isinstance(value, np.ndarray):
-            raise ModelError(f"{self.kind}: attribute {name} is {value!r}, expected a constant")
+            raise self.wrong(f"attribute {name} is {value!r}, expected a constant")
         return value
 
     def dims_of(self, name: str, kind: type) -> Any:
         """Return an attribute that says which axes stand for what."""
         value = self.attribute(name)
         if not isinstance(value, kind):
-            raise ModelError(f"{self.kind}: {name} is {value!r}")
+            raise self.wrong(f"{name} is {value!r}")
         return value
 
     # ── operands and results ──
@@ -190,7 +188,7 @@ class Site(Operands):
             return self.shape
         t = self.result(i)
         if t.shape is None or None in t.shape:
-            raise ModelError(f"{self.kind}: the result is {t}, whose extents nothing tells")
+            raise self.wrong(f"the result is {t}, whose extents nothing tells")
         return tuple(d for d in t.shape if d is not None)
 
     @property
@@ -211,9 +209,9 @@ class Site(Operands):
             known(a) and known(b) and a != b
             for a, b in zip(x.type.shape, y.type.shape, strict=True)
         ):
-            raise ModelError(f"{self.kind}: operands are {x.type} and {y.type}")
+            raise self.wrong(f"operands are {x.type} and {y.type}")
         if x.type.dtype != y.type.dtype:
-            raise ModelError(f"{self.kind}: operands are {x.type} and {y.type}")
+            raise self.wrong(f"operands are {x.type} and {y.type}")
         x, y = self.broadcast(x, y)
         return x, y
 
@@ -242,22 +240,20 @@ class Site(Operands):
     def axis(self, axis: int, rank: int) -> int:
         """Return an axis; raise ModelError if there is none."""
         if not 0 <= axis < rank:
-            raise ModelError(f"{self.kind}: axis {axis} is not in a tensor of rank {rank}")
+            raise self.wrong(f"axis {axis} is not in a tensor of rank {rank}")
         return axis
 
     def axes(self, axes: Sequence[int], rank: int, what: str = "axes") -> tuple[int, ...]:
         """Return axes; raise ModelError if one is not there, or is there twice."""
         if len(set(axes)) < len(axes) or any(not 0 <= a < rank for a in axes):
-            raise ModelError(
-                f"{self.kind}: {what} {tuple(axes)} are not in a tensor of rank {rank}"
-            )
+            raise self.wrong(f"{what} {tuple(axes)} are not in a tensor of rank {rank}")
         return tuple(axes)
 
     def each(self, rank: int, **lists: Sequence[Any]) -> None:
         """Raise ModelError unless attributes have an element for each axis."""
         for name, value in lists.items():
             if len(value) != rank:
-                raise ModelError(f"{self.kind}: {name} has {len(value)} numbers, expected {rank}")
+                raise self.wrong(f"{name} has {len(value)} numbers, expected {rank}")
 
 
 def tensor(kind: str, types: Sequence[Type], i: int) -> Tensor:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.tflite.file.model import Grid, Tensor
 from alpenglow.frontends.tflite.file.schema import Activation
 from alpenglow.frontends.tflite.table import Site
@@ -43,7 +42,7 @@ def result_grid(s: Site, i: int = 0) -> Grid:
 
 def _said(s: Site, tensor: Tensor, what: str) -> Grid:
     if tensor.grid is None:
-        raise ModelError(f"{s.kind}: {what}, {tensor}, has no scale")
+        raise s.wrong(f"{what}, {tensor}, has no scale")
     return tensor.grid
 
 
@@ -52,7 +51,7 @@ def one(s: Site, g: Grid) -> tuple[float, int]:
     if not g.uniform:
         raise s.refuse(f"there are {len(g.scales)} scales where one is expected")
     if not g.scales[0]:
-        raise ModelError(f"{s.kind}: a scale is 0")
+        raise s.wrong("a scale is 0")
     return g.scales[0], g.zeros[0]
 
 
@@ -61,7 +60,7 @@ def spread(s: Site, numbers: Array, like: Value, axis: int) -> Value:
     shape = [1] * like.type.rank
     if numbers.size > 1:
         if numbers.size != like.type.shape[axis]:
-            raise ModelError(f"{s.kind}: {numbers.size} scales on axis {axis} of {like.type}")
+            raise s.wrong(f"{numbers.size} scales on axis {axis} of {like.type}")
         shape[axis] = numbers.size
     return stretch(s.g, s.g.constant(numbers.reshape(shape)), like.type.shape)
 
@@ -205,7 +204,7 @@ def alike(s: Site, *dtypes: str, operands: Sequence[int] | None = None) -> str:
     listed = s.given() if operands is None else operands
     types = [*(s.declared(i).dtype for i in listed), s.output().dtype]
     if len(set(types)) > 1:
-        raise ModelError(f"{s.kind}: its tensors are of {', '.join(types)}, expected one type")
+        raise s.wrong(f"its tensors are of {', '.join(types)}, expected one type")
     if types[0] not in dtypes:
         raise s.refuse(f"there is nothing for {types[0]}")
     return types[0]

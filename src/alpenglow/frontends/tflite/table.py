@@ -75,7 +75,7 @@ def moved(converter: Converter) -> Converter:
         tensors = [*map(s.declared, s.given()), *map(s.output, range(len(s.step.outputs)))]
         grids = {t.grid for t in tensors if t.quantised}
         if len(grids) > 1:
-            raise ModelError(f"{s.kind}: scales and zero points of its tensors differ")
+            raise s.wrong("scales and zero points of its tensors differ")
         return converter(s)
 
     return convert
@@ -133,7 +133,7 @@ class Site(Operands):
         """Return an option that is one of an enumeration; raise ModelError if it is none."""
         number = self._options[name]
         if number not in [int(c) for c in of]:
-            raise ModelError(f"{self.kind}: {name} is {number}, which is not defined")
+            raise self.wrong(f"{name} is {number}, which is not defined")
         return of(number)
 
     def output(self, i: int = 0) -> Tensor:
@@ -158,7 +158,7 @@ class Site(Operands):
         """Return integer operand i, which has one element, as a number."""
         elements = self.ints(i)
         if len(elements) != 1:
-            raise ModelError(f"{self.kind}: operand {i} has {len(elements)} elements, expected one")
+            raise self.wrong(f"operand {i} has {len(elements)} elements, expected one")
         return elements[0]
 
     def scalar(self, i: int) -> Value:
@@ -175,7 +175,7 @@ class Site(Operands):
     def axis(self, axis: int, rank: int) -> int:
         """Return an axis counted from the front; raise ModelError if there is none."""
         if not -rank <= axis < rank:
-            raise ModelError(f"{self.kind}: axis {axis} is not in a tensor of rank {rank}")
+            raise self.wrong(f"axis {axis} is not in a tensor of rank {rank}")
         return axis % rank
 
     def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -187,5 +187,5 @@ class Site(Operands):
         v = self.input(i)
         if v.type.rank not in ranks:
             wanted = " or ".join(map(str, ranks))
-            raise ModelError(f"{self.kind}: operand {i} is {v.type}, expected rank {wanted}")
+            raise self.wrong(f"operand {i} is {v.type}, expected rank {wanted}")
         return v

@@ -11,7 +11,6 @@ from copy import copy
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.linalg.inverse import Inverse
 from alpenglow.frontends import nhwc
 from alpenglow.frontends.onnx.convert.contraction import gemm
@@ -110,7 +109,7 @@ def activated(s: Site, v: Value, parameters: dict[int, float]) -> Value:
         return s.g(HardSigmoid(number(0, 0.2), number(1, 0.5)), v)
     if name == "Clip":
         return s.g(Clip(number(0, -LARGEST), number(1, LARGEST)), v)
-    raise UnsupportedError(f"{s.op_type}: activation '{name}' is not supported")
+    raise s.refuse(f"activation '{name}' is not supported")
 
 
 @on("CDist", domain=MICROSOFT)
@@ -118,9 +117,9 @@ def c_dist(s: Site) -> Made:
     x, y = s.input(0), s.input(1)
     metric = s.attribute("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
-        raise ModelError(f"CDist: metric '{metric}' is neither euclidean nor sqeuclidean")
+        raise s.wrong(f"metric '{metric}' is neither euclidean nor sqeuclidean")
     if x.type.rank != 2 or y.type.rank != 2:
-        raise ModelError(f"CDist: operands {x.type} and {y.type} are no matrices")
+        raise s.wrong(f"operands {x.type} and {y.type} are no matrices")
     # |x|² - 2 x·y + |y|² in f64, for f32 would cancel close vectors away.
     wide = [cast(s, v, "f64") for v in (x, y)]
     inner = s.g(MatMul(), wide[0], s.g(Transpose((1, 0)), wide[1]))
@@ -232,7 +231,7 @@ def crop_and_resize(s: Site) -> Made:
     x, rois, batch = s.input(0), s.input(1), s.input(2)
     sizes, mode = s.ints(3), s.attribute("mode", "bilinear")
     if x.type.rank != 4 or len(sizes) != 2 or mode not in ("bilinear", "nearest"):
-        raise ModelError(f"CropAndResize: mode '{mode}', crop size {sizes}, X {x.type}")
+        raise s.wrong(f"mode '{mode}', crop size {sizes}, X {x.type}")
     count = rois.type.shape[0]
     box = (count, *sizes)
     insides, places = [], []

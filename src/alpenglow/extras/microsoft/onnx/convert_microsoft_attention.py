@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import part, pieces
 from alpenglow.frontends.onnx.convert.attention import joined_heads, scale_or_usual
 from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
@@ -42,7 +41,7 @@ def split(s: Site, x: Value, heads: int) -> Value:
     """Return x[B, T, H·E] as [B, H, T, E]."""
     batch, steps, size = x.type.shape
     if heads < 1 or (known(size) and size % heads):
-        raise ModelError(f"{s.op_type}: {x.type} does not divide into {heads} heads")
+        raise s.wrong(f"{x.type} does not divide into {heads} heads")
     return s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((batch, steps, heads, size // heads)), x))
 
 
@@ -50,7 +49,7 @@ def split(s: Site, x: Value, heads: int) -> Value:
 def attention(s: Site) -> Made:
     x, weights, bias = s.input(0), s.input(1), s.optional(2)
     if x.type.rank != 3:
-        raise ModelError(f"Attention: input is {x.type}, expected [B, S, D]")
+        raise s.wrong(f"input is {x.type}, expected [B, S, D]")
     qkv = product(s, x, weights)
     if bias is not None:
         qkv = s.g(Add(), qkv, stretch(s.g, bias, qkv.type.shape))
@@ -80,7 +79,7 @@ def attended(
 ) -> list[Value]:  # fmt: skip
     """Return the result of attention on queries, keys and values that stand side by side."""
     if s.attribute("do_rotary", 0) or filled is not None:
-        raise UnsupportedError(f"{s.op_type}: do_rotary and shared buffers are not supported")
+        raise s.refuse("do_rotary and shared buffers are not supported")
     heads, size = s.needed("num_heads"), qkv.type.shape[2]
     third = size // 3
     sizes = s.attribute("qkv_hidden_sizes", (third, third, third))
@@ -141,7 +140,7 @@ def spans(s: Site, mask: Value, keys: Dim) -> Value:
     if count == batch:
         return keep
     if count != 2 * batch:
-        raise UnsupportedError(f"{s.op_type}: a mask {mask.type} for a batch of {batch}")
+        raise s.refuse(f"a mask {mask.type} for a batch of {batch}")
     return s.g(BitAnd(), keep, s.g(GreaterOrEqual(), at, bound(batch)))
 
 
@@ -149,7 +148,7 @@ def there(s: Site, mask: Value, rows: Dim, keys: Dim) -> Value:
     """Return which keys are there by a mask of ones and zeros, as [B, 1, rows or 1, keys]."""
     rank, shape = mask.type.rank, mask.type.shape
     if rank not in (2, 3, 4):
-        raise ModelError(f"{s.op_type}: the mask is {mask.type}, expected rank 1 to 4")
+        raise s.wrong(f"the mask is {mask.type}, expected rank 1 to 4")
     # Its extents may be other symbols than those of the keys, or larger.
     mask = part(s.g, mask, mask.type.rank - 1, 0, keys)
     if rank == 4:
@@ -165,7 +164,7 @@ def there(s: Site, mask: Value, rows: Dim, keys: Dim) -> Value:
 @on("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(s: Site) -> Made:
     if s.optional(8) is not None or s.optional(9) is not None:
-        raise UnsupportedError("MultiHeadAttention: shared buffers and beams are not supported")
+        raise s.refuse("shared buffers and beams are not supported")
     heads = s.needed("num_heads")
     q, k, v = projections(s, heads)
     offset: Dim = 0
@@ -191,7 +190,7 @@ def projections(s: Site, heads: int) -> list[Value]:
     if x.type.rank == 5:
         qkv = [unpacked(s, p) for p in pieces(s.g, x, 3, (1, 1, 1))]
     elif k is None:
-        raise ModelError("MultiHeadAttention: there are no keys")
+        raise s.wrong("there are no keys")
     elif v is None:
         qkv = [split(s, x, heads), *(unpacked(s, p) for p in pieces(s.g, k, 3, (1, 1)))]
     else:
@@ -236,7 +235,7 @@ class Cached:
 def group_query_attention(s: Site) -> Made:
     kinds = {s.attribute(f"{side}_quant_type", "NONE") for side in "kv"}
     if kinds != {"NONE"} or s.attribute("qk_output", 0):
-        raise UnsupportedError("GroupQueryAttention: quantised caches are not supported")
+        raise s.refuse("quantised caches are not supported")
     step = current(s)
     step = rotated(s, step) if s.attribute("do_rotary", 0) else step
     full = cached(s, step)
@@ -407,7 +406,7 @@ def drained(s: Site, op: Attention, full: Cached, sink: Value) -> Value:
 def rotary_embedding(s: Site) -> Made:
     x, places, cos, sin = (s.input(i) for i in range(4))
     if s.attribute("is_packed_batching", 0):
-        raise UnsupportedError("RotaryEmbedding: packed batches are not supported")
+        raise s.refuse("packed batches are not supported")
     half = cos.type.shape[1]
     shape = x.type.shape
     if x.type.rank == 3:

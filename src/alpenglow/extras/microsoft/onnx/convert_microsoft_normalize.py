@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert.reduction import axis_of
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
@@ -37,7 +36,7 @@ def simplified_layer_normalization(s: Site) -> Made:
     axis, epsilon = axis_of(s, s.attribute("axis", -1)), s.attribute("epsilon", 1e-5)
     inner = x.type.shape[axis:]
     if s.optional(2) is not None:
-        raise UnsupportedError("SimplifiedLayerNormalization: a bias is not supported")
+        raise s.refuse("a bias is not supported")
     wide = cast(s, scale, x.type.dtype)
     y = s.g(RMSNorm(axis, epsilon), x, stretch(s.g, wide, inner))
     y = cast(s, y, scale.type.dtype)
@@ -87,7 +86,7 @@ def embedded(s: Site) -> list[Value]:
     """Return normalised embeddings, the lengths that the mask tells, and the embeddings."""
     ids, segments, mask = s.input(0), s.optional(1), s.optional(7)
     if ids.type.rank != 2:
-        raise ModelError(f"EmbedLayerNormalization: input_ids are {ids.type}, expected [B, S]")
+        raise s.wrong(f"input_ids are {ids.type}, expected [B, S]")
     batch, steps = ids.type.shape
     places = s.optional(8)
     places = s.g(Range(steps)) if places is None else places
@@ -188,7 +187,7 @@ def bias_add(s: Site) -> Made:
 def bias_dropout(s: Site) -> Made:
     x, residual = s.input(0), s.optional(2)
     if s.optional(4) is not None and s.constant(4).any():
-        raise UnsupportedError("BiasDropout: training_mode is true; only inference is supported")
+        raise s.refuse("training_mode is true; only inference is supported")
     total = s.g(Add(), x, stretch(s.g, s.input(1), x.type.shape))
     total = total if residual is None else s.g(Add(), total, residual)
     return [total, stretch(s.g, s.g.constant(np.ones((), np.bool_)), x.type.shape)]

@@ -6,7 +6,6 @@ from copy import copy
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.microsoft.onnx.convert_microsoft import channels_last
 from alpenglow.frontends.movement import corner
 from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
@@ -104,12 +103,10 @@ def mat_mul_n_bits(s: Site) -> Made:
     bits, block = s.attribute("bits", 4), s.needed("block_size")
     rows, columns = s.needed("N"), s.needed("K")
     if bits not in (2, 4, 8) or packed.type.dtype != "u8" or s.attribute("weight_prepacked", 0):
-        raise UnsupportedError(f"MatMulNBits: {bits} bits in {packed.type} are not supported")
+        raise s.refuse(f"{bits} bits in {packed.type} are not supported")
     count, each = -(-columns // block), block * bits // 8
     if count_of(packed.type.shape) != rows * count * each:
-        raise ModelError(
-            f"MatMulNBits: weights are {packed.type}, expected u8[{rows},{count},{each}]"
-        )
+        raise s.wrong(f"weights are {packed.type}, expected u8[{rows},{count},{each}]")
     steps = spread(s, s.g(Reshape((rows, count, each)), packed), bits)
     zero, group = s.optional(3), s.optional(4)
     scale = s.g(Reshape((rows, count)), scales)
@@ -175,7 +172,7 @@ def gather_block_quantized(s: Site) -> Made:
     rows = axis_of(s, s.attribute("gather_axis", 0))
     along = axis_of(s, s.attribute("quantize_axis", 1))
     if along == rows or bits not in (4, 8):
-        raise UnsupportedError(f"GatherBlockQuantized: axes {rows} and {along}, {bits} bits")
+        raise s.refuse(f"axes {rows} and {along}, {bits} bits")
 
     indices = s.indices(indices, packed.type.shape[rows], rows)
 
@@ -195,7 +192,7 @@ def gather_block_quantized(s: Site) -> Made:
     else:
         shift = corner(s.g, cast(s, chosen(zero), kind), factor.type.shape)
     if factor.type.shape[at] != ceil_div(extent, block):
-        raise ModelError(f"GatherBlockQuantized: {scales.type} does not fit {packed.type}")
+        raise s.wrong(f"{scales.type} does not fit {packed.type}")
     spans = [repeated(s, v, at, block, extent) for v in (factor, shift)]
     return s.g(Mul(), s.g(Sub(), cast(s, steps, kind), spans[1]), spans[0])
 

@@ -6,7 +6,7 @@ from copy import copy
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.extras.microsoft.onnx.convert_microsoft_normalize import EPSILON, embedded
 from alpenglow.extras.microsoft.onnx.convert_microsoft_quantize import repeated
 from alpenglow.frontends.movement import corner
@@ -56,7 +56,7 @@ def halves(s: Site, packed: Value) -> Value:
     """Return the numbers of 4 bits in bytes, high ones first."""
     size = packed.type.shape[0] if packed.type.rank == 1 else None
     if size is None:
-        raise ModelError(f"{s.op_type}: the codes are {packed.type}, expected one axis")
+        raise s.wrong(f"the codes are {packed.type}, expected one axis")
     wide = s.g(Broadcast((size, 2)), s.g(Reshape((size, 1)), packed))
     shifts = stretch(s.g, s.g.constant(np.array([4, 0], np.uint8)), (size, 2))
     numbers = s.g(BitAnd(), s.g(ShiftRight(), wide, shifts), scalar(s.g, 15, wide))
@@ -99,7 +99,7 @@ def unfold_tensor(s: Site) -> Made:
     size, step, extent = s.needed("size"), s.attribute("step", 1), x.type.shape[axis]
     extent = fixed(extent)
     if size < 1 or step < 1 or extent < size:
-        raise ModelError(f"UnfoldTensor: windows of {size} every {step} do not fit {x.type}")
+        raise s.wrong(f"windows of {size} every {step} do not fit {x.type}")
     starts = np.arange(0, int(extent) - size + 1, step)
     at = s.g.constant((starts[:, None] + np.arange(size)).astype(np.int64))
     rank = x.type.rank

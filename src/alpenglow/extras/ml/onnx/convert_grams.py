@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.ml.grams import CountGrams
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
@@ -25,12 +24,12 @@ MODES = ("TF", "IDF", "TFIDF")
 def tf_idf_vectorizer(s: Site) -> Made:
     x = s.input(0)
     if s.attribute("pool_strings") is not None:
-        raise UnsupportedError("TfIdfVectorizer: strings are not supported")
+        raise s.refuse("strings are not supported")
     if x.type.rank > 2:
-        raise ModelError(f"TfIdfVectorizer: input 0 is {x.type}, expected at most two axes")
+        raise s.wrong(f"input 0 is {x.type}, expected at most two axes")
     columns = s.needed("ngram_indexes")
     if min(columns, default=-1) < 0:
-        raise ModelError(f"TfIdfVectorizer: ngram_indexes are {columns}")
+        raise s.wrong(f"ngram_indexes are {columns}")
     width = max(columns) + 1
     rows = x.type.shape[0] if x.type.rank == 2 else 1
     length = x.type.shape[-1] if x.type.rank else 1
@@ -53,15 +52,15 @@ def pool(s: Site, columns: Sequence[int]) -> list[Grams]:
     by_size: list[Grams] = []
     for size, (start, end) in enumerate(zip(starts, (*starts[1:], len(elements)), strict=True), 1):
         if not 0 <= start <= end <= len(elements) or (end - start) % size:
-            raise ModelError(
-                f"TfIdfVectorizer: ngram_counts are {starts}, which do not divide a pool of "
+            raise s.wrong(
+                f"ngram_counts are {starts}, which do not divide a pool of "
                 f"{len(elements)} into n-grams"
             )
         grams: Grams = {}
         for at in range(start, end, size):
             column = next(remaining, None)
             if column is None:
-                raise ModelError("TfIdfVectorizer: there are more n-grams than ngram_indexes")
+                raise s.wrong("there are more n-grams than ngram_indexes")
             grams[tuple(elements[at : at + size])] = column
         by_size.append(grams)
     return by_size
@@ -79,9 +78,9 @@ def weigh(s: Site, counts: Value, columns: Sequence[int]) -> Value:
     """Return the counts, the weights of what occurs, or both multiplied, as `mode` says."""
     mode, factors = s.needed("mode"), s.attribute("weights")
     if mode not in MODES:
-        raise ModelError(f"TfIdfVectorizer: mode '{mode}' is none of {', '.join(MODES)}")
+        raise s.wrong(f"mode '{mode}' is none of {', '.join(MODES)}")
     if factors is not None and len(factors) != len(columns):
-        raise ModelError(f"TfIdfVectorizer: {len(factors)} weights for {len(columns)} n-grams")
+        raise s.wrong(f"{len(factors)} weights for {len(columns)} n-grams")
     if mode == "TF" or (mode == "TFIDF" and factors is None):
         return counts
     weights = np.ones(max(columns) + 1, np.float32)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.extras.ml.onnx.convert_scores import posted
 from alpenglow.frontends.onnx.convert.elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, elements, on, scalar
@@ -35,7 +34,7 @@ def matrix(s: Site) -> Value:
     """Return input 0 as rows of features."""
     x = s.input(0)
     if x.type.rank not in (1, 2):
-        raise ModelError(f"{s.op_type}: X is {x.type}, expected [N, F] or [F]")
+        raise s.wrong(f"X is {x.type}, expected [N, F] or [F]")
     return x if x.type.rank == 2 else s.g(Reshape((1, *x.type.shape)), x)
 
 
@@ -78,7 +77,7 @@ def imputer(s: Site) -> Made:
         "imputed_value_int64s", "replaced_value_int64")  # fmt: skip
     fill = array(s, names[0], x.type.numpy)
     if not len(fill):
-        raise ModelError(f"Imputer: '{names[0]}' is missing for {x.type}")
+        raise s.wrong(f"'{names[0]}' is missing for {x.type}")
     old = s.attribute(names[1], 0)
     bad = s.g(IsNaN(), x) if old != old else s.g(Equal(), x, scalar(s.g, old, x))
     new = stretch(s.g, one_or_all(s, s.g.constant(fill)), x.type.shape)
@@ -97,7 +96,7 @@ def normalizer(s: Site) -> Made:
     elif norm == "L2":
         size = s.g(ReduceL2(axes), x)
     else:
-        raise ModelError(f"Normalizer: norm is '{norm}', expected MAX, L1 or L2")
+        raise s.wrong(f"norm is '{norm}', expected MAX, L1 or L2")
     none = s.g(Equal(), size, scalar(s.g, 0, size))
     divisor = s.g(Where(), none, scalar(s.g, 1, size), size)
     return s.g(Div(), x, stretch(s.g, divisor, x.type.shape))
@@ -120,7 +119,7 @@ def feature_vectorizer(s: Site) -> Made:
     columns = []
     sizes = s.attribute("inputdimensions", (None,) * len(s))
     if len(sizes) != len(s):
-        raise ModelError(f"FeatureVectorizer: {len(s)} inputs, but inputdimensions {sizes}")
+        raise s.wrong(f"{len(s)} inputs, but inputdimensions {sizes}")
     for x, size in zip(s.required(), sizes, strict=True):
         rows: tuple[Dim, Dim] = (1, x.type.shape[0]) if x.type.rank == 1 else (
             x.type.shape[0], product(x.type.shape[1:]))  # fmt: skip
@@ -145,7 +144,7 @@ def one_hot_encoder(s: Site) -> Made:
     x = s.input(0)
     categories = array(s, "cats_int64s", np.int64)
     if not len(categories):
-        raise UnsupportedError("OneHotEncoder: only categories that are integers are supported")
+        raise s.refuse("only categories that are integers are supported")
     place = looked_up(s, cast(s, x, "i64"), categories, np.arange(len(categories)), len(categories))
     values = s.g.constant(np.array([0, 1], np.float32))
     return s.g(OneHot(len(categories), x.type.rank), place, values)
@@ -156,14 +155,14 @@ def label_encoder(s: Site) -> Made:
     x = s.input(0)
     keys, values = mapping(s, "keys"), mapping(s, "values")
     if len(keys) != len(values):
-        raise ModelError(f"LabelEncoder: {len(keys)} keys, but {len(values)} values")
+        raise s.wrong(f"{len(keys)} keys, but {len(values)} values")
     if NAMES[keys.dtype] != x.type.dtype:
-        raise ModelError(f"LabelEncoder: the keys are {NAMES[keys.dtype]}, but X is {x.type}")
+        raise s.wrong(f"the keys are {NAMES[keys.dtype]}, but X is {x.type}")
     tensor = s.attribute("default_tensor")
     if tensor is not None:
         if tensor.size != 1 or tensor.dtype != values.dtype:
-            raise ModelError(
-                f"LabelEncoder: default_tensor is {NAMES[tensor.dtype]}{list(tensor.shape)},"
+            raise s.wrong(
+                f"default_tensor is {NAMES[tensor.dtype]}{list(tensor.shape)},"
                 f" expected one element of {NAMES[values.dtype]}"
             )
         default = tensor.reshape(-1)[0]
@@ -181,7 +180,7 @@ def mapping(s: Site, what: str) -> Array:
             return array(s, f"{what}_{kind}", dtype)
     if f"{what}_tensor" in s.attributes:
         return np.asarray(s.attribute(f"{what}_tensor")).reshape(-1)
-    raise UnsupportedError(f"LabelEncoder: only {what} that are numbers are supported")
+    raise s.refuse(f"only {what} that are numbers are supported")
 
 
 def looked_up(s: Site, x: Value, keys: Array, values: Array, default: Any) -> Value:
@@ -205,7 +204,7 @@ def linear_regressor(s: Site) -> Made:
 def linear_classifier(s: Site) -> Made:
     classes = len(array(s, "intercepts", np.float32))
     if not classes:
-        raise ModelError("LinearClassifier: no intercepts, which say how many classes there are")
+        raise s.wrong("no intercepts, which say how many classes there are")
     scores = linear(s, classes)
     after = s.attribute("post_transform", "NONE")
     names = class_labels(s, "classlabels_ints")
@@ -227,7 +226,7 @@ def linear(s: Site, targets: int) -> Value:
     x = cast(s, matrix(s), "f32")
     weights = array(s, "coefficients", np.float32)
     if targets < 1 or len(weights) % targets:
-        raise ModelError(f"{s.op_type}: {len(weights)} coefficients do not fit {targets} targets")
+        raise s.wrong(f"{len(weights)} coefficients do not fit {targets} targets")
     columns = np.ascontiguousarray(weights.reshape(targets, -1).T)
     y = s.g(MatMul(), x, s.g.constant(columns))
     shift = array(s, "intercepts", np.float32)
@@ -239,12 +238,12 @@ def linear(s: Site, targets: int) -> Value:
 def class_labels(s: Site, ints: str) -> Array:
     """Return the labels of a classifier; raise UnsupportedError if they are strings."""
     if s.attribute("classlabels_strings", ()):
-        raise UnsupportedError(f"{s.op_type}: only labels that are integers are supported")
+        raise s.refuse("only labels that are integers are supported")
     return array(s, ints, np.int64)
 
 
 def labelled(s: Site, winner: Value, names: Array) -> Value:
     """Return the labels of the classes with these numbers."""
     if not len(names):
-        raise ModelError(f"{s.op_type}: there are no class labels")
+        raise s.wrong("there are no class labels")
     return s.g(Gather(0), s.g.constant(names), winner)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Site, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.activation import Sigmoid
@@ -24,7 +23,7 @@ TINY = 1e-7
 def posted(s: Site, scores: Value, how: str) -> Value:
     """Return scores[N, C] after a transform."""
     if how not in TRANSFORMS:
-        raise ModelError(f"{s.op_type}: post_transform '{how}' is none of {', '.join(TRANSFORMS)}")
+        raise s.wrong(f"post_transform '{how}' is none of {', '.join(TRANSFORMS)}")
     if how == "SOFTMAX":
         return s.g(Softmax(1), scores)
     if how == "LOGISTIC":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.extras.ml.onnx.convert_ml import ML, array, class_labels, labelled, matrix
 from alpenglow.extras.ml.onnx.convert_scores import posted
 from alpenglow.extras.ml.probability import Couple
@@ -28,7 +27,7 @@ def svm_regressor(s: Site) -> Made:
     count = s.attribute("n_supports", 0)
     weights, rho = array(s, "coefficients", np.float32), array(s, "rho", np.float32)
     if not len(rho):
-        raise ModelError("SVMRegressor: there is no rho")
+        raise s.wrong("there is no rho")
     if count > 0:
         similar = compared(s, array(s, "support_vectors", np.float32), count)
         y = times(s, similar, weights.reshape(1, -1))
@@ -48,13 +47,13 @@ def svm_classifier(s: Site) -> Made:
     weights, after = array(s, "coefficients", np.float32), s.attribute("post_transform", "NONE")
     classes = len(names)
     if not classes or not len(rho):
-        raise ModelError(f"SVMClassifier: {classes} class labels, {len(rho)} rho")
+        raise s.wrong(f"{classes} class labels, {len(rho)} rho")
     if not counts.sum():
         scores = lines(s, weights.reshape(classes, -1), float(rho[0]))
         positive = bool((weights >= 0).all())
         return labelled(s, best(s, scores, positive), names), posted(s, scores, after)
     if len(counts) != classes or counts.min() < 0:
-        raise ModelError(f"SVMClassifier: vectors_per_class {counts} for {classes} classes")
+        raise s.wrong(f"vectors_per_class {counts} for {classes} classes")
     total = int(counts.sum())
     similar = compared(s, array(s, "support_vectors", np.float32), total)
     duels = times(s, similar, pairwise(s, weights, counts))
@@ -83,9 +82,7 @@ def pairwise(s: Site, weights: Array, counts: Array) -> Array:
     """
     classes, total = len(counts), int(counts.sum())
     if len(weights) != (classes - 1) * total:
-        raise ModelError(
-            f"SVMClassifier: {len(weights)} coefficients, expected {(classes - 1) * total}"
-        )
+        raise s.wrong(f"{len(weights)} coefficients, expected {(classes - 1) * total}")
     rows, ends = weights.reshape(classes - 1, total), np.cumsum(counts)
     out = np.zeros((classes * (classes - 1) // 2, total), np.float32)
     for number, (i, j) in enumerate(pairs(classes)):
@@ -139,7 +136,7 @@ def probabilities(s: Site, duels: Value, classes: int) -> Value:
     a, b = array(s, "prob_a", np.float32), array(s, "prob_b", np.float32)
     count = classes * (classes - 1) // 2
     if not len(a) == len(b) == count:
-        raise ModelError(f"SVMClassifier: {len(a)} prob_a, {len(b)} prob_b, expected {count}")
+        raise s.wrong(f"{len(a)} prob_a, {len(b)} prob_b, expected {count}")
     slope, shift = (stretch(s.g, s.g.constant(v), duels.type.shape) for v in (a, b))
     odds = s.g(Add(), s.g(Mul(), duels, slope), shift)
     win = s.g(Clip(1e-7, 1 - 1e-7), s.g(Sub(), scalar(s.g, 1, odds), s.g(Sigmoid(), odds)))
@@ -170,7 +167,7 @@ def times(s: Site, x: Value, weights: Array) -> Value:
 def compared(s: Site, vectors: Array, count: int) -> Value:
     """Return how similar each row of X is to each of `count` support vectors, by the kernel."""
     if len(vectors) % count:
-        raise ModelError(f"{s.op_type}: {len(vectors)} numbers are no {count} support vectors")
+        raise s.wrong(f"{len(vectors)} numbers are no {count} support vectors")
     vectors = vectors.reshape(count, -1)
     x = cast(s, matrix(s), "f32")
     gamma, offset, degree = (*map(float, s.attribute("kernel_params", ())), 0.0, 0.0, 0.0)[:3]
@@ -182,7 +179,7 @@ def compared(s: Site, vectors: Array, count: int) -> Value:
     if kind == "LINEAR":
         return y
     if kind not in ("POLY", "SIGMOID"):
-        raise ModelError(f"{s.op_type}: kernel_type '{kind}' is none of LINEAR POLY RBF SIGMOID")
+        raise s.wrong(f"kernel_type '{kind}' is none of LINEAR POLY RBF SIGMOID")
     y = s.g(Add(), s.g(Mul(), y, scalar(s.g, gamma, y)), scalar(s.g, offset, y))
     return s.g(Pow(), y, scalar(s.g, degree, y)) if kind == "POLY" else s.g(Tanh(), y)
 

@@ -49,7 +49,7 @@ def tree_ensemble(s: Site) -> Made:
     targets = s.attribute("n_targets", 1)
     aggregate, after = s.attribute("aggregate_function", 1), s.attribute("post_transform", 0)
     if aggregate not in range(len(AGGREGATES)) or after not in range(len(TRANSFORMS)):
-        raise ModelError(f"TreeEnsemble: aggregate {aggregate}, post_transform {after}")
+        raise s.wrong(f"aggregate {aggregate}, post_transform {after}")
     y = grown(s, wide, modern(s, wide.type.numpy), targets, AGGREGATES[aggregate])
     return cast(s, finished(s, y, TRANSFORMS[after]), x.type.dtype)
 
@@ -61,11 +61,11 @@ def modern(s: Site, dtype: np.dtype[np.floating]) -> Forest:
         at = array(s, f"nodes_{way}nodeids", np.int64)
         ends = array(s, f"nodes_{way}leafs", np.int64)
         if at.shape != ends.shape:
-            raise ModelError(f"TreeEnsemble: {len(at)} {way} branches, {len(ends)} say if leaves")
+            raise s.wrong(f"{len(at)} {way} branches, {len(ends)} say if leaves")
         children.append(np.where(ends != 0, -1 - at, at))
     mode = array(s, "nodes_modes", np.int64)
     if len(mode) and not 0 <= mode.min() <= mode.max() <= MEMBER:
-        raise ModelError("TreeEnsemble: nodes_modes holds numbers that are no modes")
+        raise s.wrong("nodes_modes holds numbers that are no modes")
     nodes = Nodes(
         array(s, "nodes_featureids", np.int64),
         array(s, "nodes_splits", dtype),
@@ -98,7 +98,7 @@ def tree_ensemble_regressor(s: Site) -> Made:
     x = real(s)
     targets, aggregate = s.attribute("n_targets", 1), s.attribute("aggregate_function", "SUM")
     if aggregate not in AGGREGATES:
-        raise ModelError(f"TreeEnsembleRegressor: aggregate_function is '{aggregate}'")
+        raise s.wrong(f"aggregate_function is '{aggregate}'")
     y = grown(s, x, classic(s, "target", x.type.numpy), targets, aggregate)
     y = based(s, y, numbers(s, "base_values", x.type.numpy))
     return finished(s, cast(s, y, "f32"), s.attribute("post_transform", "NONE"))
@@ -168,7 +168,7 @@ def flags(s: Site, count: int) -> Array:
     """Return for each node whether NaN takes its true branch."""
     tracks = array(s, "nodes_missing_value_tracks_true", np.int64)
     if len(tracks) not in (0, count):
-        raise ModelError(f"{s.op_type}: {len(tracks)} missing_value_tracks_true, {count} nodes")
+        raise s.wrong(f"{len(tracks)} missing_value_tracks_true, {count} nodes")
     return tracks != 0 if len(tracks) else np.zeros(count, np.bool_)
 
 
@@ -179,12 +179,12 @@ def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
     feature = array(s, "nodes_featureids", np.int64)
     threshold = numbers(s, "nodes_values", dtype)
     if len({len(words), len(trees), len(numbers_), len(feature), len(threshold)}) != 1:
-        raise ModelError(f"{s.op_type}: the lists of nodes differ in length")
+        raise s.wrong("the lists of nodes differ in length")
     if not len(words):
-        raise ModelError(f"{s.op_type}: there are no trees")
+        raise s.wrong("there are no trees")
     number = {word: i for i, word in enumerate((*MODES, "LEAF"))}
     if unknown := set(words) - number.keys():
-        raise ModelError(f"{s.op_type}: nodes_modes holds {', '.join(sorted(unknown))}")
+        raise s.wrong(f"nodes_modes holds {', '.join(sorted(unknown))}")
     modes = np.fromiter(map(number.__getitem__, words), np.int8, len(words))
     del words
     leaf = modes == number["LEAF"]
@@ -204,7 +204,7 @@ def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
     target = array(s, f"{what}_ids", np.int64)
     weight = numbers(s, f"{what}_weights", dtype)
     if len({len(owner), len(target), len(weight)}) != 1:
-        raise ModelError(f"{s.op_type}: the lists of weights differ in length")
+        raise s.wrong("the lists of weights differ in length")
     order = np.argsort(-1 - owner, kind="stable")
     order = order[owner[order] < 0]  # an inner node says nothing
     counts = np.bincount(-1 - owner[order], minlength=int(leaf.sum()))
@@ -250,17 +250,15 @@ def grown(s: Site, x: Value, forest: Forest, targets: int, aggregate: str) -> Va
     """Return what the trees say of x[N, F], by target."""
     lists = [len(v) for v in vars(forest.nodes).values()]
     if len(set(lists)) != 1 or len(forest.target) != len(forest.weight):
-        raise ModelError(f"{s.op_type}: the lists of nodes or leaves differ in length")
+        raise s.wrong("the lists of nodes or leaves differ in length")
     leaves = len(forest.first) - 1
     features = x.type.shape[1]
     for what, ids, limit in (("feature", forest.nodes.feature, features),
                              ("target", forest.target, targets)):  # fmt: skip
         if len(ids) and (ids.min() < 0 or not presume(limit - 1 - int(ids.max()), ">=")):
-            raise ModelError(f"{s.op_type}: a {what} is not below {limit}")
+            raise s.wrong(f"a {what} is not below {limit}")
     if not len(forest.roots) or not leaves or targets < 1:
-        raise ModelError(
-            f"{s.op_type}: {len(forest.roots)} trees, {leaves} leaves and {targets} targets"
-        )
+        raise s.wrong(f"{len(forest.roots)} trees, {leaves} leaves and {targets} targets")
     steps = depth(forest.nodes, forest.roots, leaves)
     nodes = plain(forest.nodes, forest.members)
     steps = depth(nodes, forest.roots, leaves) if len(nodes) != len(forest.nodes) else steps
@@ -288,7 +286,7 @@ def based(s: Site, y: Value, base: Array) -> Value:
     if not len(base):
         return y
     if y.type.shape[1] != len(base):
-        raise ModelError(f"{s.op_type}: {len(base)} base values for {y.type.shape[1]} targets")
+        raise s.wrong(f"{len(base)} base values for {y.type.shape[1]} targets")
     return s.g(Add(), y, stretch(s.g, s.g.constant(base.astype(y.type.numpy)), y.type.shape))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.file.attributes import element_type
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import fixed, presume
@@ -33,16 +32,16 @@ def attention(s: Site) -> Made:
     k, v = (by_head(s, s.input(i), "kv_num_heads") for i in (1, 2))
     past, lengths = (s.optional(4), s.optional(5)), s.optional(6)
     if (past[0] is None) != (past[1] is None) or (past[0] is not None and lengths is not None):
-        raise ModelError("Attention: past_key goes with past_value, and without nonpad_kv_seqlen")
+        raise s.wrong("past_key goes with past_value, and without nonpad_kv_seqlen")
     if any(v is not None and v.type.rank != 4 for v in past):
-        raise ModelError(f"Attention: past_key is {past[0]}, expected [B,H,T,E]")
+        raise s.wrong(f"past_key is {past[0]}, expected [B,H,T,E]")
     offset: Dim = 0
     if past[0] is not None and past[1] is not None:
         offset = past[0].type.shape[2]
         k, v = s.g(Concat(2), past[0], k), s.g(Concat(2), past[1], v)
     mode = s.attribute("qk_matmul_output_mode", 0)
     if not 0 <= mode < len(STAGES):
-        raise ModelError(f"Attention: qk_matmul_output_mode is {mode}, expected 0 to 3")
+        raise s.wrong(f"qk_matmul_output_mode is {mode}, expected 0 to 3")
     code = s.attribute("softmax_precision")
     if lengths is not None:
         lengths = s.within(lengths, 0, k.type.shape[2], "a length of keys")
@@ -66,10 +65,10 @@ def by_head(s: Site, x: Value, attribute: str) -> Value:
         return x
     heads = s.needed(attribute)
     if x.type.rank != 3 or heads < 1:
-        raise ModelError(f"{s.op_type}: {x.type} has no {heads} heads")
+        raise s.wrong(f"{x.type} has no {heads} heads")
     batch, steps, size = x.type.shape
     if known(size) and size % heads:
-        raise ModelError(f"{s.op_type}: {x.type} does not divide into {heads} heads")
+        raise s.wrong(f"{x.type} does not divide into {heads} heads")
     return s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((batch, steps, heads, size // heads)), x))
 
 
@@ -120,10 +119,10 @@ def rotary_embedding(s: Site) -> Made:
     if flat:
         heads = s.needed("num_heads")
         if heads < 1 or (known(shape[2]) and shape[2] % heads):
-            raise ModelError(f"RotaryEmbedding: {x.type} does not divide into {heads} heads")
+            raise s.wrong(f"{x.type} does not divide into {heads} heads")
         x = s.g(Reshape((*shape[:2], heads, shape[2] // heads)), x)
     elif x.type.rank != 4:
-        raise ModelError(f"RotaryEmbedding: x is {x.type}, expected rank 3 or 4")
+        raise s.wrong(f"x is {x.type}, expected rank 3 or 4")
     positions = s.optional(3)
     if positions is not None:
         positions = s.within(positions, 0, caches[0].type.shape[0] - 1, "a position")
@@ -138,7 +137,7 @@ def beside_heads(s: Site, cache: Value, x: Value, flat: bool, turned: Dim) -> Va
     """Return a cache[B, T, R/2] with an axis of extent 1 where x has its heads."""
     batch, steps = x.type.shape[0], x.type.shape[1 if flat else 2]
     if cache.type.rank != 3 or cache.type.shape[-1] * 2 != turned:
-        raise ModelError(f"RotaryEmbedding: a cache is {cache.type}, expected half of {turned}")
+        raise s.wrong(f"a cache is {cache.type}, expected half of {turned}")
     shape = (batch, steps, 1) if flat else (batch, 1, steps)
     return s.g(Reshape((*shape, cache.type.shape[-1])), cache)
 
@@ -148,7 +147,7 @@ def tensor_scatter(s: Site) -> Made:
     cache, update, start = s.input(0), s.input(1), s.optional(2)
     mode = s.attribute("mode", "linear")
     if mode not in ("linear", "circular"):
-        raise ModelError(f"TensorScatter: mode is '{mode}', expected linear or circular")
+        raise s.wrong(f"mode is '{mode}', expected linear or circular")
     if start is None:
         zero = s.g.constant(np.zeros((1,), np.int64))
         start = stretch(s.g, zero, cache.type.shape[:1])
@@ -168,8 +167,8 @@ def linear_attention(s: Site) -> Made:
     before, decay, beta = (s.optional(i) for i in (3, 4, 5))
     rule = s.attribute("update_rule", "gated_delta")
     if rule not in RULES or (decay is not None, beta is not None) != RULES[rule]:
-        raise ModelError(
-            f"LinearAttention: update_rule is '{rule}', given decay: {decay is not None}, beta: "
+        raise s.wrong(
+            f"update_rule is '{rule}', given decay: {decay is not None}, beta: "
             f"{beta is not None}; expected one of {', '.join(RULES)} with what it needs"
         )
     shape = (q.type.shape[0], groups, q.type.shape[3], v.type.shape[3])
@@ -197,10 +196,10 @@ RULES = {
 def split_last(s: Site, x: Value, heads: int) -> Value:
     """Return x[B, T, H·D] as [B, T, H, D]."""
     if x.type.rank != 3 or heads < 1:
-        raise ModelError(f"{s.op_type}: {x.type} has no {heads} heads")
+        raise s.wrong(f"{x.type} has no {heads} heads")
     size = x.type.shape[2]
     if known(size) and size % heads:
-        raise ModelError(f"{s.op_type}: {x.type} does not divide into {heads} heads")
+        raise s.wrong(f"{x.type} does not divide into {heads} heads")
     return s.g(Reshape((*x.type.shape[:2], heads, size // heads)), x)
 
 
@@ -208,7 +207,7 @@ def split_last(s: Site, x: Value, heads: int) -> Value:
 def causal_conv_with_state(s: Site) -> Made:
     x, w, past = s.input(0), s.input(1), s.optional(3)
     if x.type.rank != 3 or w.type.rank != 3:
-        raise ModelError(f"CausalConvWithState: x is {x.type} and weight is {w.type}")
+        raise s.wrong(f"x is {x.type} and weight is {w.type}")
     batch, channels, steps = x.type.shape
     channels = fixed(channels)
     before = w.type.shape[2] - 1
@@ -218,7 +217,7 @@ def causal_conv_with_state(s: Site) -> Made:
     y = s.g(Conv(group=channels), whole, w, s.optional(2))
     function = s.attribute("activation", "none")
     if function not in ("none", "silu", "swish"):
-        raise ModelError(f"CausalConvWithState: activation is '{function}'")
+        raise s.wrong(f"activation is '{function}'")
     if function != "none":
         y = s.g(Swish(1.0), y)
     state = s.g(Slice((0, 0, steps), (batch, channels, before), (1, 1, 1)), whole)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Made, Numbers, Site, on, scales, times
 from alpenglow.frontends.presume import fixed
 from alpenglow.ops.elementwise.arithmetic import Add
@@ -17,7 +16,7 @@ from alpenglow.ops.window.conv_transpose import ConvTranspose
 def gemm(s: Site) -> Made:
     x, y, bias = s.input(0), s.input(1), s.optional(2)
     if x.type.rank != 2 or y.type.rank != 2:
-        raise ModelError(f"Gemm: operands {x.type} and {y.type} are no matrices")
+        raise s.wrong(f"operands {x.type} and {y.type} are no matrices")
     x = s.g(Transpose((1, 0)), x) if s.attribute("transA", 0) else x
     y = s.g(Transpose((1, 0)), y) if s.attribute("transB", 0) else y
     alpha, beta = s.attribute("alpha", 1.0), s.attribute("beta", 1.0)
@@ -40,7 +39,7 @@ def conv_transpose(s: Site) -> Made:
     extra = s.attribute("output_padding", (0,) * spatial)
     mode = s.attribute("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise ModelError(f"ConvTranspose: auto_pad '{mode}' is not defined")
+        raise s.wrong(f"auto_pad '{mode}' is not defined")
     wanted = s.attribute("output_shape", ())[-spatial:]
     pads = s.attribute("pads", (0,) * (2 * spatial)) if mode == "NOTSET" else (0,) * (2 * spatial)
     if wanted or mode.startswith("SAME"):

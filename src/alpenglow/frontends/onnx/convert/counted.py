@@ -6,7 +6,6 @@ by running what comes before, and the results are cut to it.
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import head
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.dims import known, product
@@ -32,7 +31,7 @@ def compress(s: Site) -> Made:
         x = s.g(Reshape((product(x.type.shape),)), x)
     axis = normal_axis(Gather(), choice or 0, x.type.rank)
     if condition.type.rank != 1:
-        raise ModelError(f"Compress: condition is {condition.type}, expected one axis")
+        raise s.wrong(f"condition is {condition.type}, expected one axis")
     # What the condition does not reach is left out; what it says past the end says nothing.
     length, extent = condition.type.shape[0], x.type.shape[axis]
     if known(length) and known(extent) and length > extent:

@@ -61,7 +61,7 @@ def several(name: str, op: Op) -> None:
 
 def joined(s: Site, op: Op, values: list[Value]) -> Value:
     if not values:
-        raise ModelError(f"{s.op_type}: expected at least one input")
+        raise s.wrong("expected at least one input")
     return reduce(lambda x, y: s.g(op, x, y), values)
 
 
@@ -152,7 +152,7 @@ tuned("Swish", activation.Swish, alpha=1.0)
 def gelu(s: Site) -> Made:
     how = s.attribute("approximate", "none")
     if how not in ("none", "tanh"):
-        raise ModelError(f"Gelu: approximate is '{how}', expected none or tanh")
+        raise s.wrong(f"approximate is '{how}', expected none or tanh")
     return s.g(activation.Gelu(how == "tanh"), s.input(0))
 
 
@@ -253,7 +253,7 @@ def power_type(base: str, exponent: str) -> str:
 def bit_shift(s: Site) -> Made:
     direction = s.needed("direction")
     if direction not in ("LEFT", "RIGHT"):
-        raise ModelError(f"BitShift: direction is '{direction}', expected LEFT or RIGHT")
+        raise s.wrong(f"direction is '{direction}', expected LEFT or RIGHT")
     op = logic.ShiftLeft() if direction == "LEFT" else logic.ShiftRight()
     return s.g(op, *s.broadcast(*s.required()))
 
@@ -286,7 +286,7 @@ def clip(s: Site) -> Made:
     x, low, high = s.input(0), s.optional(1), s.optional(2)
     for v in (low, high):
         if v is not None and (v.type.dtype != x.type.dtype or any(d != 1 for d in v.type.shape)):
-            raise ModelError(f"Clip: a bound is {v.type}, expected a scalar of {x.type.dtype}")
+            raise s.wrong(f"a bound is {v.type}, expected a scalar of {x.type.dtype}")
     if all(v is None or v.array is not None for v in (low, high)):
         return s.g(arithmetic.Clip(bound(low, -np.inf), bound(high, np.inf)), x)
     for op, v in ((arithmetic.Maximum(), low), (arithmetic.Minimum(), high)):
@@ -312,7 +312,7 @@ def bound(v: Value | None, default: float) -> float:
 def cast_by_name(s: Site) -> Made:
     to = str(s.needed("to"))
     if to not in onnx.TensorProto.DataType.keys():  # noqa: SIM118  (no dict)
-        raise ModelError(f"Cast: to is '{to}', which is no element type")
+        raise s.wrong(f"to is '{to}', which is no element type")
     return cast(s, s.input(0), element_type(onnx.TensorProto.DataType.Value(to), "Cast: to"))
 
 
@@ -338,7 +338,7 @@ def rounded(s: Site, dtype: str) -> Value:
     saturate, rounding = s.attribute("saturate", 1), s.attribute("round_mode", "up")
     if rounding not in ROUNDINGS:
         known = ", ".join(ROUNDINGS)
-        raise ModelError(f"{s.op_type}: round_mode is '{rounding}', expected one of {known}")
+        raise s.wrong(f"round_mode is '{rounding}', expected one of {known}")
     if dtype == s.input(0).type.dtype:
         return s.input(0)
     # Attributes that say nothing are left at their defaults.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
@@ -80,7 +79,7 @@ def one_hot(s: Site) -> Made:
     else:
         depth = s.dims(1)
     if len(depth) != 1:
-        raise ModelError(f"OneHot: depth has {len(depth)} elements, expected one")
+        raise s.wrong(f"depth has {len(depth)} elements, expected one")
     op = OneHot(depth[0], s.attribute("axis", -1))
     axis = normal_axis(op, op.axis, indices.type.rank + 1)
     return s.g(OneHot(depth[0], axis), indices, s.input(2))
@@ -95,7 +94,7 @@ def top_k_attribute(s: Site) -> Made:
 def top_k(s: Site) -> Made:
     k = s.dims(1)
     if len(k) != 1:
-        raise ModelError(f"TopK: k has {len(k)} elements, expected one")
+        raise s.wrong(f"k has {len(k)} elements, expected one")
     return largest(s, k[0])
 
 

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.file.attributes import FORMS, element_type
 from alpenglow.frontends.onnx.hosted import HostSite, makes_host
 from alpenglow.frontends.onnx.table import Made, Site, on
@@ -30,27 +29,27 @@ def is_of_strings(s: HostSite) -> bool:
 @on("Constant")
 def constant(s: Site) -> Made:
     if len(s.attributes) != 1:
-        raise ModelError(f"Constant: {len(s.attributes)} attributes given, expected one")
+        raise s.wrong(f"{len(s.attributes)} attributes given, expected one")
     ((form, value),) = s.attributes.items()
     if isinstance(value, np.ndarray) and value.dtype == object:
-        raise UnsupportedError("Constant: strings are not supported in a graph")
+        raise s.refuse("strings are not supported in a graph")
     if form == "value":
         return s.g.constant(value)
     if form in FORMS:
         return s.g.constant(np.array(value, FORMS[form]))
     if form in ("value_string", "value_strings"):
-        raise UnsupportedError("Constant: strings are not supported")
-    raise ModelError(f"Constant: '{form}' is none of value, {', '.join(FORMS)}")
+        raise s.refuse("strings are not supported")
+    raise s.wrong(f"'{form}' is none of value, {', '.join(FORMS)}")
 
 
 @on("ConstantOfShape")
 def constant_of_shape(s: Site) -> Made:
     shape = s.dims(0)
     if any(known(d) and d < 0 for d in shape):
-        raise ModelError(f"ConstantOfShape: the shape is {shape}")
+        raise s.wrong(f"the shape is {shape}")
     value = s.attribute("value", np.zeros(1, np.float32))
     if value.size != 1:
-        raise ModelError(f"ConstantOfShape: value has {value.size} elements, expected one")
+        raise s.wrong(f"value has {value.size} elements, expected one")
     return s.g(Broadcast(shape), s.g.constant(value.reshape(())))
 
 
@@ -58,7 +57,7 @@ def constant_of_shape(s: Site) -> Made:
 def number_range(s: Site) -> Made:
     types = {s.input(i).type.dtype for i in range(3)}
     if len(types) != 1:
-        raise ModelError(f"Range: operands have types {', '.join(sorted(types))}, expected one")
+        raise s.wrong(f"operands have types {', '.join(sorted(types))}, expected one")
     dtype = types.pop()
     if dtype not in FLOATS:
         return integer_range(s, dtype)
@@ -66,7 +65,7 @@ def number_range(s: Site) -> Made:
         return measured_range(s, dtype)
     start, limit, step = (number(s, i) for i in range(3))
     if step == 0:
-        raise ModelError("Range: delta is 0")
+        raise s.wrong("delta is 0")
     return s.g(Range(max(math.ceil((limit - start) / step), 0), start, step, dtype))
 
 
@@ -92,7 +91,7 @@ def integer_range(s: Site, dtype: str) -> Made:
     """Return a range of integers whose start and limit may hold symbols."""
     (first,), (last,), (delta,) = s.dims(0), s.dims(1), s.ints(2)
     if delta == 0:
-        raise ModelError("Range: delta is 0")
+        raise s.wrong("delta is 0")
     reach = last - first if delta > 0 else first - last
     count: Dim = reach if abs(delta) == 1 else ceil_div(reach, abs(delta))
     if not presume(reach, ">="):
@@ -107,7 +106,7 @@ def number(s: Site, i: int) -> float:
     """Return constant operand i, which has one element, as a Python number."""
     array = s.constant(i)
     if array.size != 1:
-        raise ModelError(f"{s.op_type}: input {i} has {array.size} elements, expected one")
+        raise s.wrong(f"input {i} has {array.size} elements, expected one")
     return float(array.reshape(-1)[0])
 
 
@@ -115,7 +114,7 @@ def number(s: Site, i: int) -> float:
 def eye_like(s: Site) -> Made:
     x = s.input(0).type
     if x.rank != 2:
-        raise ModelError(f"EyeLike: input 0 is {x}, expected two axes")
+        raise s.wrong(f"input 0 is {x}, expected two axes")
     to = s.attribute("dtype")
     dtype = x.dtype if to is None else element_type(to, "EyeLike: dtype")
     rows, columns = x.shape

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.autodiff import gradients, leading_to, substituted
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.onnx.functions.subgraphs import PREVIEW
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.graph import Graph, Value
@@ -23,16 +23,16 @@ def gradient(s: Site) -> Made:
     xs, zs = s.needed("xs"), s.attribute("zs", ())
     names, inputs = [*xs, *zs], s.required()
     if len(inputs) != len(names):
-        raise ModelError(f"Gradient: {len(inputs)} inputs for {len(names)} names in xs and zs")
+        raise s.wrong(f"{len(inputs)} inputs for {len(names)} names in xs and zs")
     named, y = [s.named(n) for n in names], s.named(s.needed("y"))
     if len(set(named)) < len(named):
-        raise ModelError(f"Gradient: of {', '.join(names)} two are one value, expected independent")
+        raise s.wrong(f"of {', '.join(names)} two are one value, expected independent")
     for name, own, other in zip(names, named, inputs, strict=True):
         if own.type != other.type:
-            raise ModelError(f"Gradient: '{name}' is {own.type}, but the input for it {other.type}")
+            raise s.wrong(f"'{name}' is {own.type}, but the input for it {other.type}")
     for name, v in ((s.needed("y"), y), *zip(xs, named, strict=False)):
         if v.type.dtype not in FLOATS:
-            raise ModelError(f"Gradient: '{name}' is {v.type}, expected floats")
+            raise s.wrong(f"'{name}' is {v.type}, expected floats")
     check_determined(s.g, s.needed("y"), y, named)
     dxs = gradients(s.g, y, named[: len(xs)], named[len(xs) :])
     return substituted(s.g, dxs, dict(zip(named, inputs, strict=True)))

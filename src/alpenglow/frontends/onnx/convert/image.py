@@ -21,10 +21,10 @@ MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 def image_decoder(s: Site) -> Made:
     pixels = s.attribute("pixel_format", "RGB")
     if pixels not in MODES:
-        raise ModelError(f"ImageDecoder: pixel_format '{pixels}' is not {', '.join(MODES)}")
+        raise s.wrong(f"pixel_format '{pixels}' is not {', '.join(MODES)}")
     stream = s.input(0).type
     if stream.dtype != "u8" or stream.rank != 1:
-        raise ModelError(f"ImageDecoder: the stream is {stream}, expected u8 with one axis")
+        raise s.wrong(f"the stream is {stream}, expected u8 with one axis")
     # The extents of an image are in its stream, which thus must be known.
     return s.g.constant(decoded(s.constant(0).tobytes(), pixels))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import tiled
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
 from alpenglow.frontends.presume import fixed, presume
@@ -34,11 +33,11 @@ def reshaped(s: Site, wanted: tuple[Dim, ...]) -> Value:
     for i, d in enumerate(wanted):
         if d == 0 and not keep_zero:
             if i >= x.type.rank:
-                raise ModelError(f"Reshape: shape {wanted} copies axis {i}, which {x.type} lacks")
+                raise s.wrong(f"shape {wanted} copies axis {i}, which {x.type} lacks")
             d = x.type.shape[i]
         shape.append(d)
     if shape.count(-1) > 1:
-        raise ModelError(f"Reshape: shape {wanted} leaves more than one extent open")
+        raise s.wrong(f"shape {wanted} leaves more than one extent open")
     if -1 in shape:
         rest = product([d for d in shape if d != -1])
         total = product(x.type.shape)
@@ -46,7 +45,7 @@ def reshaped(s: Site, wanted: tuple[Dim, ...]) -> Value:
             if d != -1 and not keep_zero and i < x.type.rank and d != x.type.shape[i]:
                 presume(d, "!=")  # 0 would stand for another extent
         if rest == 0 or (known(rest) and known(total) and total % rest):
-            raise ModelError(f"Reshape: {x.type} does not fill shape {wanted}")
+            raise s.wrong(f"{x.type} does not fill shape {wanted}")
         shape[shape.index(-1)] = total // rest
     return s.g(Reshape(tuple(shape)), x)
 
@@ -56,7 +55,7 @@ def flatten(s: Site) -> Made:
     x = s.input(0)
     axis = s.attribute("axis", 1)
     if not -x.type.rank <= axis <= x.type.rank:
-        raise ModelError(f"Flatten: axis {axis} is not in {x.type}")
+        raise s.wrong(f"axis {axis} is not in {x.type}")
     axis += x.type.rank if axis < 0 else 0
     return s.g(Reshape((product(x.type.shape[:axis]), product(x.type.shape[axis:]))), x)
 
@@ -81,7 +80,7 @@ def squeezed(s: Site, axes: tuple[int, ...] | None) -> Value:
         gone = set(normal_axes(s, axes, len(shape)))
     for i in gone:
         if known(shape[i]) and shape[i] != 1:
-            raise ModelError(f"Squeeze: axis {i} of {x.type} has not extent 1")
+            raise s.wrong(f"axis {i} of {x.type} has not extent 1")
     return s.g(Reshape(tuple(d for i, d in enumerate(shape) if i not in gone)), x)
 
 
@@ -160,7 +159,7 @@ def pad(s: Site) -> Made:
         return padded(s, pads, value)
     axes = normal_axes(s, s.ints(3), x.type.rank)
     if len(pads) != 2 * len(axes):
-        raise ModelError(f"Pad: {len(pads)} pads given for {len(axes)} axes")
+        raise s.wrong(f"{len(pads)} pads given for {len(axes)} axes")
     full = [0] * (2 * x.type.rank)
     for i, axis in enumerate(axes):
         full[axis], full[x.type.rank + axis] = pads[i], pads[len(axes) + i]
@@ -176,11 +175,11 @@ def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
     x = s.input(0)
     rank, mode = x.type.rank, s.attribute("mode", "constant")
     if len(pads) != 2 * rank:
-        raise ModelError(f"Pad: {len(pads)} pads given for {x.type}, expected two an axis")
+        raise s.wrong(f"{len(pads)} pads given for {x.type}, expected two an axis")
     before, after = pads[:rank], pads[rank:]
     if isinstance(value, complex):
         if value != 0:
-            raise UnsupportedError(f"Pad: complex numbers are padded with 0, not with {value}")
+            raise s.refuse(f"complex numbers are padded with 0, not with {value}")
         value = 0.0
     if mode == "constant":
         if any(p < 0 for p in pads if is_open(p)):
@@ -219,7 +218,7 @@ def center_crop_pad(s: Site) -> Made:
     rank = x.type.rank
     axes = normal_axes(s, s.attribute("axes", tuple(range(rank))), rank)
     if len(axes) != len(wanted):
-        raise ModelError(f"CenterCropPad: {len(wanted)} extents given for {len(axes)} axes")
+        raise s.wrong(f"{len(wanted)} extents given for {len(axes)} axes")
     before, after = [0] * rank, [0] * rank
     for axis, size in zip(axes, wanted, strict=True):
         extent = x.type.shape[axis]
@@ -235,7 +234,7 @@ def depth_to_space(s: Site) -> Made:
     x, b = s.input(0), block_size(s)
     n, c, h, w = x.type.shape
     if known(c) and c % (b * b):
-        raise ModelError(f"DepthToSpace: {c} channels do not fill blocks of {b}x{b}")
+        raise s.wrong(f"{c} channels do not fill blocks of {b}x{b}")
     rest = c // (b * b)
     mode = s.attribute("mode", "DCR")
     if mode == "DCR":
@@ -243,7 +242,7 @@ def depth_to_space(s: Site) -> Made:
     elif mode == "CRD":
         moved = s.g(Transpose((0, 1, 4, 2, 5, 3)), s.g(Reshape((n, rest, b, b, h, w)), x))
     else:
-        raise ModelError(f"DepthToSpace: mode '{mode}' is not DCR or CRD")
+        raise s.wrong(f"mode '{mode}' is not DCR or CRD")
     return s.g(Reshape((n, rest, h * b, w * b)), moved)
 
 
@@ -252,12 +251,12 @@ def space_to_depth(s: Site) -> Made:
     x, b = s.input(0), block_size(s)
     n, c, h, w = x.type.shape
     if any(known(d) and d % b for d in (h, w)):
-        raise ModelError(f"SpaceToDepth: {x.type} does not divide into blocks of {b}x{b}")
+        raise s.wrong(f"{x.type} does not divide into blocks of {b}x{b}")
     split = s.g(Reshape((n, c, h // b, b, w // b, b)), x)
     orders = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
     mode = s.attribute("mode", "DCR")
     if mode not in orders:
-        raise ModelError(f"SpaceToDepth: mode '{mode}' is not DCR or CRD")
+        raise s.wrong(f"mode '{mode}' is not DCR or CRD")
     moved = s.g(Transpose(orders[mode]), split)
     return s.g(Reshape((n, c * (b * b), h // b, w // b)), moved)
 
@@ -266,7 +265,7 @@ def block_size(s: Site) -> int:
     """Return the block size of an operator on images; raise ModelError unless it is positive."""
     x, size = s.input(0), int(s.needed("blocksize"))
     if x.type.rank != 4 or size < 1:
-        raise ModelError(f"{s.op_type}: blocks of {size} on {x.type}, expected [N,C,H,W]")
+        raise s.wrong(f"blocks of {size} on {x.type}, expected [N,C,H,W]")
     return size
 
 
@@ -289,5 +288,5 @@ def normal_axes(s: Site, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Return axes counted from the front; raise ModelError if one is out of range or repeated."""
     normal = tuple(a + rank if a < 0 else a for a in axes)
     if any(not 0 <= a < rank for a in normal) or len(set(normal)) != len(normal):
-        raise ModelError(f"{s.op_type}: {axes} are not distinct axes of a tensor of rank {rank}")
+        raise s.wrong(f"{axes} are not distinct axes of a tensor of rank {rank}")
     return normal

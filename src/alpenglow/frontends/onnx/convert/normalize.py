@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert.reduction import axis_of
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, product
@@ -89,7 +88,7 @@ def instance_normalization(s: Site) -> Made:
 def group_normalization_scaled_by_group(s: Site) -> Made:
     x, groups = s.input(0), s.needed("num_groups")
     if x.type.rank < 2 or groups < 1:
-        raise ModelError(f"GroupNormalization: {x.type} has no {groups} groups of channels")
+        raise s.wrong(f"{x.type} has no {groups} groups of channels")
     count = x.type.shape[1]
     operands = []
     for v in (s.input(1), s.input(2)):

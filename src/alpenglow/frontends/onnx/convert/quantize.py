@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert.window import convolving, matrices
 from alpenglow.frontends.onnx.file.attributes import element_type
 from alpenglow.frontends.onnx.table import Made, Site, on
@@ -43,7 +42,7 @@ def quantize_linear(s: Site) -> Made:
     dtype = element_type(to, "QuantizeLinear: output_dtype") if to else "u8"
     if zero is not None:
         if to and zero.type.dtype != dtype:
-            raise ModelError(f"QuantizeLinear: zero point is {zero.type}, output_dtype {dtype}")
+            raise s.wrong(f"zero point is {zero.type}, output_dtype {dtype}")
         dtype = zero.type.dtype
     precision = division(s, s.input(1).type.dtype)
     scale, zero = parameters(s, s.input(1), zero, x.type, dtype)
@@ -83,16 +82,16 @@ def parameters(
         zero = s.g.constant(np.zeros((), t.with_dtype(dtype).numpy))
     # ONNX's own tests have scalars beside vectors of one element.
     elif zero.type.shape != scale.type.shape and not (single(zero) and single(scale)):
-        raise ModelError(f"{s.op_type}: scale is {scale.type}, but the zero point {zero.type}")
+        raise s.wrong(f"scale is {scale.type}, but the zero point {zero.type}")
     axis, block = s.attribute("axis", 1), s.attribute("block_size", 0)
     if scale.type.rank and not -t.rank <= axis < t.rank and scale.type.shape != (1,):
-        raise ModelError(f"{s.op_type}: axis {axis} is not in {t}")
+        raise s.wrong(f"axis {axis} is not in {t}")
     if block:
         spread = [v if not v.type.rank else blocks(s, v, t, axis % t.rank, block)
                   for v in (scale, zero)]  # fmt: skip
     else:
         if scale.type.rank > 1:
-            raise ModelError(f"{s.op_type}: scale is {scale.type}, expected one axis at most")
+            raise s.wrong(f"scale is {scale.type}, expected one axis at most")
         spread = [placed(s, v, t.rank, axis) for v in (scale, zero)]
     return stretch(s.g, spread[0], t.shape), stretch(s.g, spread[1], t.shape)
 
@@ -117,8 +116,8 @@ def blocks(s: Site, v: Value, t: TensorType, axis: int, block: int) -> Value:
     if v.type.rank == t.rank and presume(count - v.type.shape[axis], "=="):
         count = v.type.shape[axis]  # of an open extent, as many blocks as there are scales
     if v.type.shape != (*before, count, *after):
-        raise ModelError(
-            f"{s.op_type}: scale or zero point is {v.type}, expected shape "
+        raise s.wrong(
+            f"scale or zero point is {v.type}, expected shape "
             f"{wanted} for blocks of {block} on axis {axis} of {t}"
         )
     apart = s.g(Reshape((*before, count, 1, *after)), v)
@@ -254,7 +253,7 @@ def q_linear_global_average_pool(s: Site) -> Made:
 @on("QLinearConcat", domain=MICROSOFT)
 def q_linear_concat(s: Site) -> Made:
     if len(s) < 5 or len(s) % 3 != 2:
-        raise ModelError(f"QLinearConcat: {len(s)} inputs, expected 2 and 3 for each tensor")
+        raise s.wrong(f"{len(s)} inputs, expected 2 and 3 for each tensor")
     parts = [real(s, i) for i in range(2, len(s), 3)]
     y = s.g(Concat(s.needed("axis")), *parts)
     return quantized(s, y, s.input(2).type.dtype, 0)

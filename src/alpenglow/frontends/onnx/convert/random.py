@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.file.attributes import element_type
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim
@@ -80,10 +79,10 @@ def bernoulli(s: Site) -> Made:
 def multinomial(s: Site) -> Made:
     x = s.input(0)
     if x.type.rank != 2:
-        raise ModelError(f"Multinomial: input 0 is {x.type}, expected batch and classes")
+        raise s.wrong(f"input 0 is {x.type}, expected batch and classes")
     draws = s.attribute("sample_size", 1)
     if draws < 0:
-        raise ModelError(f"Multinomial: sample_size is {draws}")
+        raise s.wrong(f"sample_size is {draws}")
     wide = x if x.type.dtype == "f64" else s.g(Cast("f32"), x)
     most = stretch(s.g, s.g(ReduceMax((1,), True), wide), wide.type.shape)
     totals = s.g(CumSum(1), s.g(Exp(), s.g(Sub(), wide, most)))

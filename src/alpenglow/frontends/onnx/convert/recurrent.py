@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import part
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
@@ -129,10 +128,10 @@ def layer(
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     name = s.attribute("direction", "forward")
     if name not in directions:
-        raise ModelError(f"{s.op_type}: direction '{name}' is not {', '.join(directions)}")
+        raise s.wrong(f"direction '{name}' is not {', '.join(directions)}")
     count = len(directions[name])
     if r.type.shape[0] != count:
-        raise ModelError(f"{s.op_type}: R is {r.type}, expected {count} directions ({name})")
+        raise s.wrong(f"R is {r.type}, expected {count} directions ({name})")
     batch_first = bool(s.attribute("layout", 0))
     if batch_first:
         x = s.g(Transpose((1, 0, 2)), x)
@@ -154,11 +153,11 @@ def hidden_size(s: Site, gates: int) -> int:
     """Return the number of units, as the shape of R gives it; raise ModelError if X or W differ."""
     x, w, r = s.input(0).type, s.input(1).type, s.input(2).type
     if x.rank != 3 or w.rank != 3 or r.rank != 3:
-        raise ModelError(f"{s.op_type}: X, W, R are {x}, {w}, {r}; expected rank 3 each")
+        raise s.wrong(f"X, W, R are {x}, {w}, {r}; expected rank 3 each")
     units = r.shape[2]
     named = s.attribute("hidden_size", units)
     if not known(units) or named != units or w.shape[1:] != (gates * units, x.shape[2]):
-        raise ModelError(f"{s.op_type}: W {w} and R {r} do not fit X {x} with hidden_size {named}")
+        raise s.wrong(f"W {w} and R {r} do not fit X {x} with hidden_size {named}")
     return units
 
 
@@ -217,15 +216,13 @@ def activations(
     """Return the activations of each direction; the lists of alpha and beta serve in order."""
     names = s.attribute("activations", defaults * directions)
     if len(names) != len(defaults) * directions:
-        raise ModelError(
-            f"{s.op_type}: {len(names)} activations given, expected {len(defaults) * directions}"
-        )
+        raise s.wrong(f"{len(names)} activations given, expected {len(defaults) * directions}")
     alphas = list(s.attribute("activation_alpha", ()))
     betas = list(s.attribute("activation_beta", ()))
     flat: list[Activation] = []
     for name in (n.lower() for n in names):
         if name not in FORMULAS:
-            raise ModelError(f"{s.op_type}: activation '{name}' is not {', '.join(FORMULAS)}")
+            raise s.wrong(f"activation '{name}' is not {', '.join(FORMULAS)}")
         alpha, beta = DEFAULTS.get(name, (0.0, 0.0))
         takes = TAKES.get(name, 0)
         alpha = float(alphas.pop(0)) if takes >= 1 and alphas else alpha

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.op import Op
 from alpenglow.ops.reduction import reduction, scan
@@ -44,7 +43,7 @@ def axis_of(s: Site, axis: int) -> int:
     """Return an axis of input 0 counted from the front; raise ModelError if it has no such axis."""
     x = s.input(0).type
     if not -x.rank <= axis < x.rank:
-        raise ModelError(f"{s.op_type}: axis {axis} is not in {x}")
+        raise s.wrong(f"axis {axis} is not in {x}")
     return axis % x.rank
 
 
@@ -90,6 +89,6 @@ def order(s: Site) -> tuple[int, bool, bool]:
     """Return the axis, exclusive and reverse of a CumSum or CumProd."""
     axes = s.ints(1)
     if len(axes) != 1:
-        raise ModelError(f"{s.op_type}: the axis is {axes}, expected one number")
+        raise s.wrong(f"the axis is {axes}, expected one number")
     exclusive, reverse = bool(s.attribute("exclusive", 0)), bool(s.attribute("reverse", 0))
     return axis_of(s, axes[0]), exclusive, reverse

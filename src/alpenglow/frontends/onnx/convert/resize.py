@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert.movement import normal_axes
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import fixed
@@ -52,7 +52,7 @@ def resize(s: Site) -> Made:
     if coordinates == "tf_crop_and_resize":
         bounds = floats(s, 1)
         if len(bounds) != 2 * len(axes):
-            raise ModelError(f"Resize: roi has {len(bounds)} elements, expected {2 * len(axes)}")
+            raise s.wrong(f"roi has {len(bounds)} elements, expected {2 * len(axes)}")
         roi = (*spread(axes, bounds[: len(axes)], rank, 0.0),
                *spread(axes, bounds[len(axes) :], rank, 1.0))  # fmt: skip
     target = extents(s, axes)
@@ -83,7 +83,7 @@ def image(s: Site) -> Value:
     """Return input 0, of numbers that can be weighted here: ONNX has complex ones, too."""
     x = s.input(0)
     if x.type.dtype in COMPLEX:
-        raise UnsupportedError(f"{s.op_type}: {x.type} holds complex numbers")
+        raise s.refuse(f"{x.type} holds complex numbers")
     return x
 
 
@@ -106,7 +106,7 @@ def extents(s: Site, axes: tuple[int, ...]) -> ResizedExtents:
     if policy == "stretch":
         return ResizedExtents(tuple(sizes), ())
     if policy not in ("not_larger", "not_smaller"):
-        raise ModelError(f"Resize: keep_aspect_ratio_policy '{policy}' is not defined")
+        raise s.wrong(f"keep_aspect_ratio_policy '{policy}' is not defined")
     return same_ratio(shape, tuple(sizes), axes, policy)
 
 
@@ -134,7 +134,7 @@ def scaled(s: Site, shape: tuple[Dim, ...], scales: tuple[float, ...]) -> tuple[
     """Return each extent times its scale, rounded down; an open one by an exact fraction."""
     check_count(s, "scales", len(scales), len(shape))
     if any(not 0 < f < float("inf") for f in scales):
-        raise ModelError(f"{s.op_type}: scales {scales} are not positive")
+        raise s.wrong(f"scales {scales} are not positive")
     sizes: list[Dim] = []
     for d, f in zip(shape, scales, strict=True):
         if isinstance(d, int):
@@ -179,4 +179,4 @@ def spread(
 def check_count(s: Site, what: str, count: int, expected: int) -> None:
     """Raise ModelError unless there are as many as expected."""
     if count != expected:
-        raise ModelError(f"{s.op_type}: {count} {what} given, expected {expected}")
+        raise s.wrong(f"{count} {what} given, expected {expected}")

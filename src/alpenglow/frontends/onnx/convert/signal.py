@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.file.attributes import element_type
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim
@@ -42,7 +41,7 @@ def spectrum(s: Site, axis: int) -> Value:
     inverse, onesided = bool(s.attribute("inverse", 0)), bool(s.attribute("onesided", 0))
     rank = x.type.rank
     if not -rank <= axis < rank or axis % rank == rank - 1:
-        raise ModelError(f"DFT: axis {axis} is no axis of signals of {x.type}")
+        raise s.wrong(f"axis {axis} is no axis of signals of {x.type}")
     extent = x.type.shape[axis]
     length: Dim = 2 * (extent - 1) if inverse and onesided else extent
     if s.optional(1) is not None:
@@ -56,7 +55,7 @@ def stft(s: Site) -> Made:
     if x.type.rank == 2:  # real numbers without an axis of their own, as ONNX Runtime takes them
         x = s.g(Reshape((*x.type.shape, 1)), x)
     if x.type.rank != 3:
-        raise ModelError(f"STFT: the signal is {x.type}, expected rank 3, or 2 of real numbers")
+        raise s.wrong(f"the signal is {x.type}, expected rank 3, or 2 of real numbers")
     if s.optional(3) is not None:
         length = single(s, 3, s.dims(3))
     else:
@@ -79,8 +78,8 @@ def mel_weight_matrix(s: Site) -> Made:
     bins, length, rate = (single(s, i, s.ints(i)) for i in range(3))
     low, high = (float(single(s, i, s.constant(i).reshape(-1).tolist())) for i in (3, 4))
     if bins < 0 or length < 1 or rate < 1 or not 0 <= low <= high < np.inf:
-        raise ModelError(
-            f"MelWeightMatrix: cannot make {bins} bands from {low} to {high} Hz of {length} samples"
+        raise s.wrong(
+            f"cannot make {bins} bands from {low} to {high} Hz of {length} samples"
             f" at {rate} Hz"
         )
     weights = mel_weights(bins, length, rate, low, high)
@@ -91,12 +90,12 @@ def output_type(s: Site) -> str:
     """Return the element type that the attribute output_datatype names."""
     dtype = element_type(s.attribute("output_datatype", 1), f"{s.op_type}: output_datatype")
     if dtype not in NUMBERS:
-        raise ModelError(f"{s.op_type}: output_datatype is {dtype}, expected numbers")
+        raise s.wrong(f"output_datatype is {dtype}, expected numbers")
     return dtype
 
 
 def single(s: Site, i: int, elements: Sequence[T]) -> T:
     """Return the one element of operand i."""
     if len(elements) != 1:
-        raise ModelError(f"{s.op_type}: input {i} has {len(elements)} elements, expected one")
+        raise s.wrong(f"input {i} has {len(elements)} elements, expected one")
     return elements[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import pieces
 from alpenglow.frontends.onnx.convert.movement import normal_axes
 from alpenglow.frontends.onnx.table import Made, Site, on
@@ -38,9 +37,9 @@ def sliced(
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise ModelError(f"Slice: starts {starts}, ends {ends}, axes {axes}, steps {steps} differ")
+        raise s.wrong(f"starts {starts}, ends {ends}, axes {axes}, steps {steps} differ")
     if 0 in steps:
-        raise ModelError("Slice: a step is 0")
+        raise s.wrong("a step is 0")
     first: list[Dim] = [0] * x.type.rank
     sizes = list(x.type.shape)
     strides = [1] * x.type.rank
@@ -73,20 +72,20 @@ def parts(s: Site, sizes: tuple[Dim, ...] | None) -> list[Value]:
     if sizes is None:
         sizes = equal_sizes(s, extent, s.attribute("num_outputs", len(s.outputs)))
     if not presume(sum(sizes) - extent, "=="):
-        raise ModelError(f"Split: sizes {sizes} do not add up to {extent}, axis {axis} of {x.type}")
+        raise s.wrong(f"sizes {sizes} do not add up to {extent}, axis {axis} of {x.type}")
     if len(sizes) != len(s.outputs):
-        raise ModelError(f"Split: {len(sizes)} parts for {len(s.outputs)} outputs")
+        raise s.wrong(f"{len(sizes)} parts for {len(s.outputs)} outputs")
     return pieces(s.g, x, axis, sizes)
 
 
 def equal_sizes(s: Site, extent: Dim, count: int) -> tuple[Dim, ...]:
     """Return the extents of `count` parts; only since opset 18 may the last be smaller."""
     if count < 1:
-        raise ModelError(f"Split: cannot make {count} parts")
+        raise s.wrong(f"cannot make {count} parts")
     if count != len(s.outputs):
-        raise ModelError(f"Split: num_outputs is {count}, but there are {len(s.outputs)} outputs")
+        raise s.wrong(f"num_outputs is {count}, but there are {len(s.outputs)} outputs")
     if known(extent) and extent % count and s.opset < 18:
-        raise ModelError(f"Split: {extent} elements do not divide into {count} equal parts")
+        raise s.wrong(f"{extent} elements do not divide into {count} equal parts")
     if not known(extent):
         # Whatever is left over goes another way: see `presume`.
         presume(extent % count, "==")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert.elementwise import dropped
 from alpenglow.frontends.onnx.convert.random import key
 from alpenglow.frontends.onnx.table import Made, Site, on
@@ -82,7 +81,7 @@ def dropout_of_training(s: Site) -> Made:
 def momentum(s: Site) -> Made:
     mode = s.needed("mode")
     if mode not in ("standard", "nesterov"):
-        raise ModelError(f"Momentum: mode is '{mode}', expected standard or nesterov")
+        raise s.wrong(f"mode is '{mode}', expected standard or nesterov")
     decay = s.needed("norm_coefficient")
     op = Momentum(s.needed("alpha"), s.needed("beta"), decay, mode == "nesterov")
     return updated(s, op, 3)
@@ -114,7 +113,7 @@ def updated(s: Site, op: Op, parts: int) -> list[Value]:
     rate, step, *rest = s.required()
     count = len(rest) // parts
     if count == 0 or len(rest) % parts:
-        raise ModelError(f"{s.op_type}: {len(rest)} tensors are no {parts} for each variable")
+        raise s.wrong(f"{len(rest)} tensors are no {parts} for each variable")
     number, updates = scalar_of(s, step), []
     for i in range(count):
         mine = rest[i::count]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert.slice import sliced
 from alpenglow.frontends.onnx.table import Made, Site, elements, on, scalar, scales, times
 from alpenglow.ir.graph import Value
@@ -72,7 +71,7 @@ def crop(s: Site) -> Made:
     """
     x, border, wanted = images(s), s.attribute("border", (0, 0, 0, 0)), s.attribute("scale", ())
     if len(border) != 4 or len(wanted) not in (0, 2):
-        raise ModelError(f"Crop: border {border} and scale {wanted}, expected 4 and 2 numbers")
+        raise s.wrong(f"border {border} and scale {wanted}, expected 4 and 2 numbers")
     n, c, h, w = x.type.shape
     left, top, right, bottom = border
     height, width = wanted or (h - top - bottom, w - left - right)
@@ -83,7 +82,7 @@ def images(s: Site) -> Value:
     """Return input 0; raise ModelError if that is no batch of images."""
     x = s.input(0)
     if x.type.rank != 4:
-        raise ModelError(f"{s.op_type}: input 0 is {x.type}, expected [N,C,H,W]")
+        raise s.wrong(f"input 0 is {x.type}, expected [N,C,H,W]")
     return x
 
 

@@ -43,10 +43,10 @@ def matched(s: Site, v: Value, shape: tuple[Dim, ...]) -> Value:
 def affine_grid(s: Site) -> Made:
     theta, size = s.input(0), s.dims(1)
     if len(size) not in (4, 5):
-        raise ModelError(f"AffineGrid: size has {len(size)} elements, expected 4 or 5")
+        raise s.wrong(f"size has {len(size)} elements, expected 4 or 5")
     batch = theta.type.shape[0]
     if known(size[0]) and known(batch) and batch != size[0]:
-        raise ModelError(f"AffineGrid: size {size} does not go with {theta.type}")
+        raise s.wrong(f"size {size} does not go with {theta.type}")
     return s.g(AffineGrid(size[2:], bool(s.attribute("align_corners", 0))), theta)
 
 
@@ -79,7 +79,7 @@ def roi_align_whole(s: Site) -> Made:
 def roi_align(s: Site) -> Made:
     mode = s.attribute("coordinate_transformation_mode", "half_pixel")
     if mode not in ("half_pixel", "output_half_pixel"):
-        raise ModelError(f"RoiAlign: coordinate_transformation_mode '{mode}' is not defined")
+        raise s.wrong(f"coordinate_transformation_mode '{mode}' is not defined")
     return aligned_regions(s, mode == "half_pixel")
 
 
@@ -101,7 +101,7 @@ def aligned_regions(s: Site, half_pixel: bool) -> Value:
 def max_roi_pool(s: Site) -> Made:
     bins = s.needed("pooled_shape")
     if len(bins) != 2:
-        raise ModelError(f"MaxRoiPool: pooled_shape is {bins}, expected two extents")
+        raise s.wrong(f"pooled_shape is {bins}, expected two extents")
     op = MaxRoiPool(bins[0], bins[1], s.attribute("spatial_scale", 1.0))
     x, rois = s.input(0), s.input(1)
     if rois.type.rank != 2 or rois.type.shape[1] != 5 or rois.type.dtype not in FLOATS:
@@ -145,7 +145,7 @@ def max_unpool(s: Site) -> Made:
     rank = len(kernel)
     strides, pads = s.attribute("strides", (1,) * rank), s.attribute("pads", (0,) * (2 * rank))
     if x.type.rank != rank + 2 or len(strides) != rank or len(pads) != 2 * rank:
-        raise ModelError(f"MaxUnpool: the window {kernel} does not fit {x.type}")
+        raise s.wrong(f"the window {kernel} does not fit {x.type}")
     if s.optional(2) is not None:
         # The indices count in the tensor that was pooled, and that is the one asked for.
         return unpooled(s, s.dims(2), x, indices)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.operands import Importing
 from alpenglow.frontends.stablehlo.convert.compare import converted
 from alpenglow.frontends.stablehlo.module import Operation, Quantized, Tensor, Type
@@ -73,7 +73,7 @@ def as_real(s: Site, names: Sequence[str]) -> tuple[Operation, Real]:
         if kind is not None:
             values[name] = dequantized(s, s.importer.find(name), kind)
     if s.operation.regions:
-        raise UnsupportedError(f"{s.kind}: operands are quantised")
+        raise s.refuse("operands are quantised")
     types = tuple(_expressed(t) for t in s.operation.types)
     read = tuple(_expressed(t) for t in s.operation.operand_types)
     return replace(s.operation, types=types, operand_types=read), Real(s.importer, values)
@@ -97,7 +97,7 @@ def dequantized(s: Site, x: Value, kind: Quantized) -> Value:
     """Return the real numbers that quantised ones stand for."""
     check(kind)
     if kind.expressed not in FLOATS:
-        raise UnsupportedError(f"{s.kind}: {kind} has elements of {kind.expressed}")
+        raise s.refuse(f"{kind} has elements of {kind.expressed}")
     wide = "i64" if width(kind.storage) == 32 else "i32"
     zero = _by_axis(s, kind, np.array(kind.zero_points), wide, x)
     steps = s.g(Sub(), converted(s, x, wide), zero)
@@ -109,7 +109,7 @@ def quantized(s: Site, x: Value, kind: Quantized) -> Value:
     """Return real numbers in steps of a scale, to the nearest, halves to even, limited."""
     check(kind)
     if x.type.dtype not in FLOATS:
-        raise ModelError(f"{s.kind}: {x.type} is quantised, expected reals")
+        raise s.wrong(f"{x.type} is quantised, expected reals")
     scale = _by_axis(s, kind, np.array(kind.scales), x.type.dtype, x)
     zero = _by_axis(s, kind, np.array(kind.zero_points), x.type.dtype, x)
     steps = s.g(Add(), s.g(Div(), x, scale), zero)
@@ -134,6 +134,6 @@ def _by_axis(s: Site, kind: Quantized, numbers: Array, dtype: str, like: Value) 
         return stretch(s.g, s.g.constant(array.reshape(())), like.type.shape)
     axis = s.axis(kind.axis, like.type.rank)
     if like.type.shape[axis] != len(array):
-        raise ModelError(f"{s.kind}: {len(array)} scales are told for axis {axis} of {like.type}")
+        raise s.wrong(f"{len(array)} scales are told for axis {axis} of {like.type}")
     narrow = tuple(len(array) if i == axis else 1 for i in range(like.type.rank))
     return stretch(s.g, s.g.constant(array.reshape(narrow)), like.type.shape)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import inverse, turned_round
 from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.presume import fixed
@@ -42,7 +41,7 @@ def dot(s: Site) -> Made:
     """The last axis of the first operand goes with the first of the second."""
     x, y = s.required(2)
     if not 0 < x.type.rank <= 2 or not 0 < y.type.rank <= 2:
-        raise ModelError(f"{s.kind}: operands are {x.type} and {y.type}")
+        raise s.wrong(f"operands are {x.type} and {y.type}")
     return contracted(s, x, y, DotDims((), (), (x.type.rank - 1,), (0,)))
 
 
@@ -51,7 +50,7 @@ def contracted(s: Site, x: Value, y: Value, dims: DotDims) -> Value:
     batches, inners = (dims.lhs_batch, dims.rhs_batch), (dims.lhs_contract, dims.rhs_contract)
     for name, of_x, of_y in (("batch", *batches), ("contracting", *inners)):
         if len(of_x) != len(of_y):
-            raise ModelError(f"{s.kind}: {name} axes {of_x} and {of_y} are not as many")
+            raise s.wrong(f"{name} axes {of_x} and {of_y} are not as many")
     s.axes((*dims.lhs_batch, *dims.lhs_contract), x.type.rank)
     s.axes((*dims.rhs_batch, *dims.rhs_contract), y.type.rank)
     left = [i for i in range(x.type.rank) if i not in (*dims.lhs_batch, *dims.lhs_contract)]
@@ -119,7 +118,7 @@ def convolved(s: Site, x: Value, w: Value, padding: Sequence[int] | None = None)
         return s.full(0, s.dtype(), s.extents())
     perms = (dims.input, dims.kernel, dims.output)
     if {x.type.rank, w.type.rank} != {rank} or any(sorted(p) != [*range(rank)] for p in perms):
-        raise ModelError(f"{s.kind}: axes are {perms} for {x.type} and {w.type}")
+        raise s.wrong(f"axes are {perms} for {x.type} and {w.type}")
     x = _laid(s, s.g(Transpose(dims.input), x), window)
     w = s.g(Transpose(dims.kernel), w)
     if any(window.turned):
@@ -159,13 +158,13 @@ def _grouped(s: Site, x: Value, w: Value) -> tuple[Value, Value, int]:
     """Return operands and the number of groups; parts of a batch become groups of channels."""
     features, batches = s.counts("feature_group_count", "batch_group_count")
     if features > 1 and batches > 1:
-        raise ModelError(f"{s.kind}: {features} groups of features, {batches} of batches")
+        raise s.wrong(f"{features} groups of features, {batches} of batches")
     if batches == 1:
         return x, w, features
     n, c, *rest = x.type.shape
     n = fixed(n)
     if n % batches:
-        raise ModelError(f"{s.kind}: {n} samples are divided into {batches} groups")
+        raise s.wrong(f"{n} samples are divided into {batches} groups")
     apart = s.reshaped(x, (batches, n // batches, c, *rest))
     order = (1, 0, *range(2, apart.type.rank))
     joined = s.reshaped(s.g(Transpose(order), apart), (n // batches, batches * c, *rest))

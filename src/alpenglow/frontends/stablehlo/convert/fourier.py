@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, PARTS
@@ -17,9 +16,9 @@ def fft(s: Site) -> Made:
     (x,), kind = s.required(1), s.choice("fft_type", "FFT", "IFFT", "RFFT", "IRFFT")
     length = s.numbers("fft_length")
     if not 1 <= len(length) <= min(3, x.type.rank):
-        raise ModelError(f"{s.kind}: lengths {length} of {x.type}")
+        raise s.wrong(f"lengths {length} of {x.type}")
     if (x.type.dtype in COMPLEX) == (kind == "RFFT"):
-        raise ModelError(f"{s.kind}: {kind} of {x.type}")
+        raise s.wrong(f"{kind} of {x.type}")
     axes = list(range(x.type.rank - len(length), x.type.rank))
     if 0 in x.type.shape or 0 in length:
         return stretch(s.g, s.full(0, s.dtype(), ()), s.extents())
@@ -34,7 +33,7 @@ def fft(s: Site) -> Made:
     made = s.g(Dft(axes[-1], length[-1], True, True), pairs)
     shape = (*x.type.shape[:-1], length[-1])
     if made.type.dtype != PARTS[x.type.dtype]:
-        raise ModelError(f"{s.kind}: a real transform of {x.type} is {made.type}")
+        raise s.wrong(f"a real transform of {x.type} is {made.type}")
     return s.reshaped(made, shape)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.module import GatherDims
@@ -68,19 +67,19 @@ def check(s: Site, x: Value, vectors: Value, dims: GatherDims, sizes: Sequence[D
     s.axes(dims.index_batch, vectors.type.rank, "batch axes of indices")
     s.axes(dims.offset, vectors.type.rank - 1 + len(dims.offset), "offset axes")
     if vectors.type.shape[-1] != len(dims.start_map):
-        raise ModelError(f"{s.kind}: indices have {vectors.type.shape[-1]} numbers, and "
-                         f"{len(dims.start_map)} axes are named")  # fmt: skip
+        count = vectors.type.shape[-1]
+        raise s.wrong(f"indices have {count} numbers, and {len(dims.start_map)} axes are named")
     if len(dims.operand_batch) != len(dims.index_batch):
-        raise ModelError(f"{s.kind}: {dims.operand_batch} and {dims.index_batch} are not as many")
+        raise s.wrong(f"{dims.operand_batch} and {dims.index_batch} are not as many")
     if len(dims.offset) + len(dims.collapsed) + len(dims.operand_batch) != rank:
-        raise ModelError(f"{s.kind}: {x.type} has other axes than are named")
+        raise s.wrong(f"{x.type} has other axes than are named")
     if sizes is None:
         return
     s.each(rank, slice_sizes=sizes)
     for i, (size, d) in enumerate(zip(sizes, x.type.shape, strict=True)):
         most = 1 if i in (*dims.collapsed, *dims.operand_batch) else d
         if known(size) and (size < 0 or (known(most) and size > most)):
-            raise ModelError(f"{s.kind}: slices of {size} are taken of {d} elements")
+            raise s.wrong(f"slices of {size} are taken of {d} elements")
 
 
 def batch_places(s: Site, vectors: Value, dims: GatherDims) -> list[tuple[int, Value]]:
@@ -174,7 +173,7 @@ def dynamic_slice(s: Site) -> Made:
     for axis, size in enumerate(sizes):
         d = x.type.shape[axis]
         if size < 0 or (known(d) and size > d):
-            raise ModelError(f"{s.kind}: {size} elements are taken of {d}")
+            raise s.wrong(f"{size} elements are taken of {d}")
         if size != d:
             x = along(s, x, axis, _start(s, 1 + axis, d - size), size)
     return x
@@ -187,7 +186,7 @@ def _start(s: Site, i: int, most: Dim) -> Value | int:
         return int(min(max(number, 0), most))
     v = s.input(i)
     if v.type.rank:
-        raise ModelError(f"{s.kind}: an index is {v.type}, expected a scalar")
+        raise s.wrong(f"an index is {v.type}, expected a scalar")
     return clamped(s, as_index(s, v), most)
 
 
@@ -205,10 +204,10 @@ def dynamic_update_slice(s: Site) -> Made:
     x, update = s.input(0), s.input(1)
     s.count(2 + x.type.rank)
     if update.type.rank != x.type.rank or update.type.dtype != x.type.dtype:
-        raise ModelError(f"{s.kind}: {update.type} is put into {x.type}")
+        raise s.wrong(f"{update.type} is put into {x.type}")
     for have, there in zip(update.type.shape, x.type.shape, strict=True):
         if known(have) and known(there) and have > there:
-            raise ModelError(f"{s.kind}: {update.type} is put into {x.type}")
+            raise s.wrong(f"{update.type} is put into {x.type}")
     if any(known(d) and d == 0 for d in update.type.shape):
         return x
     partial = [i for i, (a, b) in enumerate(zip(update.type.shape, x.type.shape, strict=True))

@@ -59,7 +59,7 @@ def dynamic_reshape(s: Site) -> Made:
 def resized(s: Site, x: Value, shape: tuple[Dim, ...]) -> Value:
     before, after = product(x.type.shape), product(shape)
     if known(before) and known(after) and before != after:
-        raise ModelError(f"{s.kind}: {x.type} has not the elements of a shape of {shape}")
+        raise s.wrong(f"{x.type} has not the elements of a shape of {shape}")
     return s.reshaped(x, shape)
 
 
@@ -92,7 +92,7 @@ def stretched(s: Site, x: Value, axes: Sequence[int], shape: tuple[Dim, ...]) ->
     narrow: list[Dim] = [1] * len(shape)
     for axis, d in zip(placed, x.type.shape, strict=True):
         if known(d) and known(shape[axis]) and d not in (1, shape[axis]):
-            raise ModelError(f"{s.kind}: {x.type} is no part of a shape of {shape}")
+            raise s.wrong(f"{x.type} is no part of a shape of {shape}")
         narrow[axis] = d
     return stretch(s.g, s.reshaped(x, narrow), shape)
 
@@ -134,7 +134,7 @@ def cut(
     for d, start, limit, step in zip(x.type.shape, starts, limits, steps, strict=True):
         ordered = all(map(known, (d, start, limit)))
         if step < 1 or (ordered and not 0 <= start <= limit <= d):
-            raise ModelError(f"{s.kind}: {start}:{limit}:{step} is cut out of {d} elements")
+            raise s.wrong(f"{start}:{limit}:{step} is cut out of {d} elements")
         sizes.append(ceil_div(limit - start, step))
     whole = [start == 0 and step == 1 for start, step in zip(starts, steps, strict=True)]
     if all(whole) and tuple(sizes) == x.type.shape:
@@ -173,9 +173,7 @@ def padded(
     """Return x with a value between its elements and at its edges; negative edges are cut off."""
     s.each(x.type.rank, low=low, high=high, interior=interior)
     if value.type.rank or value.type.dtype != x.type.dtype or min(interior, default=0) < 0:
-        raise ModelError(
-            f"{s.kind}: {x.type} is padded with {value.type}, {tuple(interior)} within"
-        )
+        raise s.wrong(f"{x.type} is padded with {value.type}, {tuple(interior)} within")
     for axis, count in enumerate(interior):
         x = spread(s, x, value, axis, count)
     more = [[d if not known(d) or d > 0 else 0 for d in e] for e in (low, high)]
@@ -213,7 +211,7 @@ def trimmed(s: Site, x: Value, low: Sequence[Dim], high: Sequence[Dim]) -> Value
         return x
     sizes = [d - a - b for d, a, b in zip(x.type.shape, starts, ends, strict=True)]
     if any(known(d) and d < 0 for d in sizes):
-        raise ModelError(f"{s.kind}: more is cut off {x.type} than there is")
+        raise s.wrong(f"more is cut off {x.type} than there is")
     return s.g(Slice(tuple(starts), tuple(sizes), (1,) * x.type.rank), x)
 
 

@@ -56,9 +56,9 @@ def scatter(s: Site) -> Made:
     check(s, xs[0], vectors, dims, None)
     for x, u in zip(xs, updates, strict=True):
         if x.type.shape != xs[0].type.shape or u.type.shape != updates[0].type.shape:
-            raise ModelError(f"{s.kind}: {x.type} and {u.type} have other shapes than the first")
+            raise s.wrong(f"{x.type} and {u.type} have other shapes than the first")
         if x.type.dtype != u.type.dtype:
-            raise ModelError(f"{s.kind}: {u.type} is written into {x.type}")
+            raise s.wrong(f"{u.type} is written into {x.type}")
     where = _places(s, xs[0], vectors, updates[0], dims)
     flat = [s.reshaped(u, (product(u.type.shape),)) for u in updates]
     return put(s, s.body(), xs, s.reshaped(where, (product(where.type.shape), 1)), flat)
@@ -68,10 +68,10 @@ def _places(s: Site, x: Value, vectors: Value, updates: Value, dims: GatherDims)
     """Return the place of each element of updates, behind the end if its window is not inside."""
     shape = updates.type.shape
     if len(shape) != vectors.type.rank - 1 + len(dims.offset):
-        raise ModelError(f"{s.kind}: updates are {updates.type} for indices {vectors.type}")
+        raise s.wrong(f"updates are {updates.type} for indices {vectors.type}")
     batch = [i for i in range(len(shape)) if i not in dims.offset]
     if [shape[i] for i in batch] != list(vectors.type.shape[:-1]):
-        raise ModelError(f"{s.kind}: updates are {updates.type} for indices {vectors.type}")
+        raise s.wrong(f"updates are {updates.type} for indices {vectors.type}")
     kept = [i for i in range(x.type.rank) if i not in (*dims.collapsed, *dims.operand_batch)]
     starts = {axis: column(s, vectors, j) for j, axis in enumerate(dims.start_map)}
     starts |= dict(batch_places(s, vectors, dims))
@@ -82,7 +82,7 @@ def _places(s: Site, x: Value, vectors: Value, updates: Value, dims: GatherDims)
         part: Value | None = None
         extent, size = x.type.shape[axis], shape[windows[axis]] if axis in windows else 1
         if known(extent) and known(size) and size > extent and axis in windows:
-            raise ModelError(f"{s.kind}: windows of {size} are written into {extent} elements")
+            raise s.wrong(f"windows of {size} are written into {extent} elements")
         if axis in windows:
             part = counted(s, size, windows[axis], shape)
         if axis in starts:
@@ -186,7 +186,7 @@ def select_and_scatter(s: Site) -> Made:
     rank = x.type.rank
     w = s.window(rank)
     if len(s.operation.regions) != 2:
-        raise ModelError(f"{s.kind} has {len(s.operation.regions)} regions, expected 2")
+        raise s.wrong(f"there are {len(s.operation.regions)} regions, expected 2")
     low, high = [a for a, _ in w.edges], [b for _, b in w.edges]
     shape = tuple(map(fixed, source.type.shape))
     count = fixed(product(x.type.shape))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.bodies import apply_body
 from alpenglow.frontends.stablehlo.convert.compare import ordinal
@@ -35,7 +34,7 @@ def sort(s: Site) -> Made:
     axis = s.number("dimension", -1)
     axis = s.axis(axis + rank if axis < 0 else axis, rank)
     if any(x.type.shape != xs[0].type.shape for x in xs):
-        raise ModelError(f"{s.kind}: operands have different shapes")
+        raise s.wrong("operands have different shapes")
     if fixed(xs[0].type.shape[axis]) < 2:
         return xs
     keys = keys_of(s.body(), len(xs))

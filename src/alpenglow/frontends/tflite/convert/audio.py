@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.file.flexbuffer import numbers
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -26,7 +25,7 @@ def chosen(s: Site, *names: str) -> list[int]:
     """Return options by name, cut to integers as in LiteRT; raise ModelError if one is missing."""
     options = numbers(s.step.payload.operator.custom_options())
     if missing := [n for n in names if n not in options]:
-        raise ModelError(f"{s.kind}: options lack {', '.join(missing)}")
+        raise s.wrong(f"options lack {', '.join(missing)}")
     return [int(options[n]) for n in names]
 
 
@@ -41,7 +40,7 @@ def audio_spectrogram(s: Site) -> Made:
     samples, channels = x.type.shape
     samples = fixed(samples)
     if size < 2 or stride < 1 or samples < size:
-        raise ModelError(f"{s.kind}: no window of {size} every {stride} is in {x.type}")
+        raise s.wrong(f"no window of {size} every {stride} is in {x.type}")
     lines = s.reshaped(s.g(Transpose((1, 0)), x), (channels, samples, 1))
     frames = s.g(Frames(1, size, stride), lines)
     window = 0.5 - 0.5 * np.cos(np.arange(size) * (2 * math.pi / size))
@@ -64,8 +63,8 @@ def mfcc(s: Site) -> Made:
     bins = fixed(bins)
     bins = int(bins)
     if bins < 2 or rate < 1 or not 0 <= low < high or not 0 < count <= bands:
-        raise ModelError(
-            f"{s.kind}: {count} coefficients of {bands} bands from {low} to {high} Hz are not in "
+        raise s.wrong(
+            f"{count} coefficients of {bands} bands from {low} to {high} Hz are not in "
             f"spectra {x.type} of {rate} Hz"
         )
     flat = s.reshaped(x, (x.type.shape[0] * x.type.shape[1], bins))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -32,7 +31,7 @@ def of_fully_connected(s: Site) -> tuple[Value, Value]:
     depth = fixed(depth)
     depth = int(depth)
     if depth < 1 or not presume(total % depth, "=="):
-        raise ModelError(f"{s.kind}: {x.type} are no rows for weights {w.type}")
+        raise s.wrong(f"{x.type} are no rows for weights {w.type}")
     return s.reshaped(x, (total // depth, depth)), s.g(Transpose((1, 0)), w)
 
 
@@ -42,7 +41,7 @@ def kept(s: Site, y: Value) -> Value:
         return y
     x, depth = s.input(0), s.input(1).type.shape[1]
     if not x.type.rank or x.type.shape[-1] != depth:
-        raise ModelError(f"{s.kind}: {x.type} are no rows for weights {s.input(1).type}")
+        raise s.wrong(f"{x.type} are no rows for weights {s.input(1).type}")
     return s.reshaped(y, (*x.type.shape[:-1], y.type.shape[1]))
 
 
@@ -61,5 +60,5 @@ def turned(s: Site, x: Value, turn: bool) -> Value:
     """Return matrices, transposed if asked for; raise ModelError if they are none."""
     rank = x.type.rank
     if rank < 2:
-        raise ModelError(f"{s.kind}: {x.type} holds no matrix")
+        raise s.wrong(f"{x.type} holds no matrix")
     return s.g(Transpose((*range(rank - 2), rank - 1, rank - 2)), x) if turn else x

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import head
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -69,7 +68,7 @@ def suppressed(s: Site) -> tuple[Value, Value]:
     boxes, scores, most = s.rank(0, 2), s.rank(1, 1), s.number(2)
     n = scores.type.shape[0]
     if most < 0:
-        raise ModelError(f"{s.kind}: {most} boxes are chosen")
+        raise s.wrong(f"{most} boxes are chosen")
     n = fixed(n)
     share = s.scalar(3)
     overlap = s.g(NextAfter(), share, s.filled(-1, share))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import head
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.tflite.file.flexbuffer import numbers
@@ -38,9 +37,9 @@ def detection(s: Site) -> Made:
         raise Needed("")
     missing = [n for n in NEEDED if n not in options]
     if missing:
-        raise ModelError(f"{s.kind}: options lack {', '.join(missing)}")
+        raise s.wrong(f"options lack {', '.join(missing)}")
     if not 0 < options["num_classes"] <= classes or options["max_detections"] < 1:
-        raise ModelError(f"{s.kind}: {scores.type} do not fit the options {options}")
+        raise s.wrong(f"{scores.type} do not fit the options {options}")
     boxes = decoded(s, options, encodings, anchors)
     background = int(classes - options["num_classes"])
     kept = (1, n, int(options["num_classes"]))
@@ -61,7 +60,7 @@ def decoded(s: Site, options: Options, encodings: Value, anchors: Value) -> Valu
     corners: list[list[Value]] = []
     for i, (place, size) in enumerate((("y_scale", "h_scale"), ("x_scale", "w_scale"))):
         if not options[place] or not options[size]:
-            raise ModelError(f"{s.kind}: a scale is 0")
+            raise s.wrong("a scale is 0")
         extent = column(anchors, 2 + i)
         shift = s.g(Mul(), column(encodings, i), s.filled(1 / options[place], extent))
         middle = s.g(Add(), s.g(Mul(), shift, extent), column(anchors, i))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.numbers import as_complex
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -150,7 +149,7 @@ def floor_mod(s: Site) -> Made:
 def nonzero(s: Site, y: Value) -> Value:
     """Return a divisor; raise ModelError if it is a constant 0 among integers, as TFLite does."""
     if y.type.dtype in INTS and y.array is not None and not y.array.all():
-        raise ModelError(f"{s.kind}: an integer is divided by 0")
+        raise s.wrong("an integer is divided by 0")
     return y
 
 
@@ -263,7 +262,7 @@ def fake_quant(s: Site) -> Made:
     if s.option("narrow_range"):
         raise s.refuse("its range is narrow, as those of weights are")
     if not (2 <= bits <= 16 and low <= 0 <= high and low < high):
-        raise ModelError(f"{s.kind}: {bits} bits from {low} to {high} do not hold 0")
+        raise s.wrong(f"{bits} bits from {low} to {high} do not hold 0")
     last = np.float32((1 << bits) - 1)
     scale = (high - low) / last
     zero = np.clip(np.floor(np.float32(0.5) - low / scale), 0, last)

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
@@ -37,7 +36,7 @@ def gather(s: Site) -> Made:
     if not batch:
         return s.g(Gather(axis), data, indices)
     if not 0 < batch <= min(axis, indices.type.rank):
-        raise ModelError(f"{s.kind}: {batch} axes of {data.type} and {indices.type} are in common")
+        raise s.wrong(f"{batch} axes of {data.type} and {indices.type} are in common")
     rank, between = data.type.rank, range(batch, axis)
     front = s.g(Transpose((*range(batch), axis, *between, *range(axis + 1, rank))), data)
     found = s.g(GatherNd(batch), front, s.reshaped(indices, (*indices.type.shape, 1)))
@@ -58,7 +57,7 @@ def scatter_nd(s: Site) -> Made:
     """Updates of one place are added up."""
     updates, shape = s.input(1), s.dims(2)
     if any(known(d) and d < 0 for d in shape):
-        raise ModelError(f"{s.kind}: the shape is {shape}")
+        raise s.wrong(f"the shape is {shape}")
     return _added(s, shape, places(s, s.input(0), shape), updates)
 
 
@@ -73,7 +72,7 @@ def sparse_to_dense(s: Site) -> Made:
     """Values at places, and a default elsewhere; of places on one axis the last may be left out."""
     indices, shape, values = s.input(0), s.dims(1), s.input(2)
     if indices.type.rank > 2:
-        raise ModelError(f"{s.kind}: indices are {indices.type}")
+        raise s.wrong(f"indices are {indices.type}")
     if indices.type.rank < 2:
         count = indices.type.shape[0] if indices.type.rank else 1
         indices = s.reshaped(indices, (count, 1))
@@ -86,7 +85,7 @@ def places(s: Site, indices: Value, shape: Sequence[Dim]) -> Value:
     """Return tuples of indices, each of which must lie in a tensor of this shape."""
     depth = fixed(indices.type.shape[-1]) if indices.type.rank else 0
     if indices.type.dtype not in INTS or not 0 < depth <= len(shape):
-        raise ModelError(f"{s.kind}: {indices.type} are no places in a shape of {tuple(shape)}")
+        raise s.wrong(f"{indices.type} are no places in a shape of {tuple(shape)}")
     return s.tuples(indices, shape[: int(depth)], negative=False)
 
 
@@ -112,12 +111,10 @@ def embedding_lookup_sparse(s: Site) -> Made:
     shape = s.dims(2)
     how = s.option("combiner")
     if not 0 <= how < len(COMBINERS):
-        raise ModelError(f"{s.kind}: combiner is {how}, which is not defined")
+        raise s.wrong(f"combiner is {how}, which is not defined")
     n, kept, inner = ids.type.shape[0], shape[:-1], rows.type.shape[1:]
     if where.type.shape != (n, len(shape)) or weights.type.shape != (n,) or not kept:
-        raise ModelError(
-            f"{s.kind}: {ids.type}, {where.type} and {weights.type} are no rows in {tuple(shape)}"
-        )
+        raise s.wrong(f"{ids.type}, {where.type} and {weights.type} are no rows in {tuple(shape)}")
     ones = (1,) * len(inner)
     index = s.within(ids, 0, rows.type.shape[0] - 1, "the number of a row")
     row = s.reshaped(weights, (n, *ones))
@@ -141,7 +138,7 @@ def hashtable_lookup(s: Site) -> Made:
     wanted, keys, rows = s.rank(0, 1), s.rank(1, 1), s.input(2)
     n, m = wanted.type.shape[0], keys.type.shape[0]
     if not rows.type.rank or rows.type.shape[0] != m:
-        raise ModelError(f"{s.kind}: {rows.type} has not a row for each of {keys.type}")
+        raise s.wrong(f"{rows.type} has not a row for each of {keys.type}")
     same = s.apply(Equal(), s.reshaped(wanted, (n, 1)), s.reshaped(keys, (1, m)))
     there = s.cast(same, "u8")
     found = s.g(ReduceMax((1,), False), there)
@@ -168,7 +165,7 @@ def top_k(s: Site) -> Made:
     axis = s.axis(-1, x.type.rank)
     extent = x.type.shape[axis]
     if k < 0 or (known(extent) and k > extent):
-        raise ModelError(f"{s.kind}: {k} elements are taken of {x.type}")
+        raise s.wrong(f"{k} elements are taken of {x.type}")
     values, indices = s.g.add(TopK(axis, k), [x]).results
     return [values, s.cast(indices, s.output(1).dtype)]
 
@@ -178,7 +175,7 @@ def segment_sum(s: Site) -> Made:
     """Rows with one number are added up; the last number says how many there are."""
     data, ids = s.input(0), s.constant(1)
     if ids.ndim != 1 or (ids.size and (np.diff(ids) < 0).any()):
-        raise ModelError(f"{s.kind}: the numbers of rows do not rise")
+        raise s.wrong("the numbers of rows do not rise")
     count = int(ids[-1]) + 1 if ids.size else 0
     return segments(s, data, s.input(1), count, "add")
 
@@ -195,7 +192,7 @@ def segments(s: Site, data: Value, ids: Value, count: int, how: str) -> Value:
     """Return what rows of data with the same number come to, `count` of them."""
     depth = ids.type.rank
     if count < 0 or ids.type.shape != data.type.shape[:depth]:
-        raise ModelError(f"{s.kind}: {ids.type} are no {count} numbers for rows of {data.type}")
+        raise s.wrong(f"{ids.type} are no {count} numbers for rows of {data.type}")
     dtype = DTYPES[data.type.dtype]
     limits = np.finfo(dtype) if data.type.dtype in FLOATS else np.iinfo(dtype)
     start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[how]
@@ -210,7 +207,7 @@ def bucketize(s: Site) -> Made:
     """How many of the boundaries, which rise, are not above an element."""
     x, bounds = s.input(0), s.option("boundaries")
     if any(a > b for a, b in pairwise(bounds)):
-        raise ModelError(f"{s.kind}: the boundaries do not rise")
+        raise s.wrong("the boundaries do not rise")
     if x.type.dtype not in FLOATS:
         raise s.refuse(f"elements are {x.type.dtype}")
     row = s.g.constant(np.array(bounds, x.type.numpy))

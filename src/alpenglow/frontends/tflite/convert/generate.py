@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import Needed, fixed, presume
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -35,7 +34,7 @@ def rank(s: Site) -> Made:
 def fill(s: Site) -> Made:
     wanted = s.dims(0)
     if any(known(d) and d < 0 for d in wanted):
-        raise ModelError(f"{s.kind}: the shape is {wanted}")
+        raise s.wrong(f"the shape is {wanted}")
     return stretch(s.g, s.scalar(1), wanted)
 
 
@@ -43,18 +42,18 @@ def fill(s: Site) -> Made:
 def number_range(s: Site) -> Made:
     dtypes = {s.input(i).type.dtype for i in range(3)}
     if len(dtypes) != 1:
-        raise ModelError(f"{s.kind}: operands are of {', '.join(sorted(dtypes))}")
+        raise s.wrong(f"operands are of {', '.join(sorted(dtypes))}")
     dtype = dtypes.pop()
     if dtype in FLOATS:
         start, limit, step = (s.constant(i).reshape(-1)[0] for i in range(3))
         if step == 0 or (limit - start) * step < 0:
-            raise ModelError(f"{s.kind}: from {start} to {limit} by {step}")
+            raise s.wrong(f"from {start} to {limit} by {step}")
         count = math.ceil(abs((limit - start) / step))  # rounded as elements are, like TFLite
         return s.g(Range(count, float(start), float(step), dtype))
     (first,), (last,), (delta,) = s.dims(0), s.dims(1), s.ints(2)
     reach = last - first if delta > 0 else first - last
     if delta == 0 or not presume(reach, ">="):
-        raise ModelError(f"{s.kind}: from {first} to {last} by {delta}")
+        raise s.wrong(f"from {first} to {last} by {delta}")
     steps: Dim = ceil_div(reach, abs(delta))
     if isinstance(first, int):
         return s.g(Range(steps, first, delta, dtype))
@@ -74,7 +73,7 @@ def broadcast_args(s: Site) -> Made:
 def matrix_diag(s: Site) -> Made:
     x = s.input(0)
     if not x.type.rank:
-        raise ModelError(f"{s.kind}: {x.type} has no axis")
+        raise s.wrong(f"{x.type} has no axis")
     n = x.type.shape[-1]
     row = stretch(s.g, s.reshaped(x, (*x.type.shape, 1)), (*x.type.shape, n))
     return on_diagonal(s, row, s.filled(0, row))
@@ -84,11 +83,11 @@ def matrix_diag(s: Site) -> Made:
 def matrix_set_diag(s: Site) -> Made:
     x, diagonal = s.input(0), s.input(1)
     if x.type.rank < 2 or diagonal.type.rank != x.type.rank - 1:
-        raise ModelError(f"{s.kind}: {diagonal.type} is no diagonal of {x.type}")
+        raise s.wrong(f"{diagonal.type} is no diagonal of {x.type}")
     rows, columns = x.type.shape[-2:]
     rows, columns = fixed(rows), fixed(columns)
     if diagonal.type.shape[-1] != min(rows, columns):
-        raise ModelError(f"{s.kind}: {diagonal.type} is no diagonal of {x.type}")
+        raise s.wrong(f"{diagonal.type} is no diagonal of {x.type}")
     outer = diagonal.type.shape[:-1]
     lying = (*outer, rows, 1) if rows <= columns else (*outer, 1, columns)
     return on_diagonal(s, stretch(s.g, s.reshaped(diagonal, lying), x.type.shape), x)

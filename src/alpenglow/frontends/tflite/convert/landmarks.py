@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.file.flexbuffer import values
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -34,7 +33,7 @@ def options_of(s: Site, *names: str) -> dict[str, Any]:
         raise s.refuse(f"version {s.step.payload.operator.version} is not read, only 2")
     options = values(s.step.payload.operator.custom_options()) if names else {}
     if missing := [n for n in names if n not in options]:
-        raise ModelError(f"{s.kind}: options lack {', '.join(missing)}")
+        raise s.wrong(f"options lack {', '.join(missing)}")
     return options
 
 
@@ -48,10 +47,10 @@ def landmarks_to_matrix(s: Site) -> Made:
     count = fixed(count)
     whole = isinstance(chosen, tuple) and all(isinstance(i, int) for i in (*chosen, *ends))
     if not whole or not chosen or not all(0 <= i < count for i in (*chosen, *ends)):
-        raise ModelError(f"{s.kind}: options choose landmarks that {points.type} has not")
+        raise s.wrong(f"options choose landmarks that {points.type} has not")
     g, size = s.g, [options["output_width"], options["output_height"]]
     if min(size) <= 0 or min(options["scale_x"], options["scale_y"]) <= 0:
-        raise ModelError(f"{s.kind}: a region is {size[0]} by {size[1]}")
+        raise s.wrong(f"a region is {size[0]} by {size[1]}")
 
     def column(axis: int, rows: list[int]) -> Value:
         line = g(Slice((0, 0, axis), (1, count, 1), (1, 1, 1)), points)
@@ -104,7 +103,7 @@ def transform_landmarks(s: Site) -> Made:
     x, matrix = s.rank(0, 3), s.rank(1, 3)
     one, count, width = x.type.shape
     if matrix.type.shape != (1, 4, 4) or one != 1 or width not in (2, 3):
-        raise ModelError(f"{s.kind}: {x.type} are no landmarks for {matrix.type}")
+        raise s.wrong(f"{x.type} are no landmarks for {matrix.type}")
     columns = [s.g(Slice((0, 0, i), (1, count, 1), (1, 1, 1)), x) for i in range(int(width))]
     return s.g(Concat(2), *moved(s, matrix, columns[0], columns[1], False), *columns[2:])
 
@@ -119,7 +118,7 @@ def transform_tensor(s: Site) -> Made:
     rows, columns = fixed(rows), fixed(columns)
     rows, columns = int(rows), int(columns)
     if matrix.type.shape != (1, 4, 4) or one != 1 or min(high, wide, rows, columns) < 1:
-        raise ModelError(f"{s.kind}: nothing is cut out of {x.type} by {matrix.type}")
+        raise s.wrong(f"nothing is cut out of {x.type} by {matrix.type}")
     g = s.g
     grid = np.meshgrid(np.arange(wide, dtype=np.float32), np.arange(high, dtype=np.float32))
     across, down = (g.constant(v.reshape(-1)) for v in grid)

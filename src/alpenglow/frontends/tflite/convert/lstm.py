@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.tflite.convert.recurrent import (
     FORMULAS,
     both,
@@ -181,7 +180,7 @@ def gate(s: Site, x: Value, h: Value, at: Layer, k: int, cell: Value | None) -> 
 def limited(s: Site, x: Value, most: float) -> Value:
     """Return x limited to what is no larger than `most`, unless that is 0."""
     if most < 0:
-        raise ModelError(f"{s.kind}: values are limited to {most}")
+        raise s.wrong(f"values are limited to {most}")
     return s.g(Clip(-most, most), x) if most else x
 
 

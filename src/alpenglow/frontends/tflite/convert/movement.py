@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import pieces, tiled, turned_round
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed, presume
@@ -31,11 +30,11 @@ def reshaped(s: Site, x: Value, wanted: Sequence[Dim]) -> Value:
     """Return x in the shape `wanted`, in which -1 takes what is left."""
     shape = list(wanted)
     if shape.count(-1) > 1 or any(known(d) and d < -1 for d in shape):
-        raise ModelError(f"{s.kind}: the shape is {tuple(wanted)}")
+        raise s.wrong(f"the shape is {tuple(wanted)}")
     if -1 in shape:
         rest, total = product([d for d in shape if d != -1]), product(x.type.shape)
         if rest == 0 or (known(rest) and known(total) and total % rest):
-            raise ModelError(f"{s.kind}: {x.type} does not fill shape {tuple(wanted)}")
+            raise s.wrong(f"{x.type} does not fill shape {tuple(wanted)}")
         shape[shape.index(-1)] = total // rest
     return s.reshaped(x, shape)
 
@@ -53,7 +52,7 @@ def squeeze(s: Site) -> Made:
         raise Needed("")
     for i in gone:
         if not presume(shape[i] - 1, "=="):
-            raise ModelError(f"{s.kind}: axis {i} of {x.type} has not extent 1")
+            raise s.wrong(f"axis {i} of {x.type} has not extent 1")
     return s.reshaped(x, [d for i, d in enumerate(shape) if i not in gone])
 
 
@@ -88,7 +87,7 @@ def beside(s: Site, x: Value, first: Value, axis: int) -> Value:
     Open extents are presumed to be those that they must be.
     """
     if x.type.rank != first.type.rank:
-        raise ModelError(f"{s.kind}: {x.type} does not continue {first.type} along axis {axis}")
+        raise s.wrong(f"{x.type} does not continue {first.type} along axis {axis}")
     shape: list[Dim] = list(x.type.shape)
     for i, (d, wanted) in enumerate(zip(x.type.shape, first.type.shape, strict=True)):
         if i != axis and is_open(d - wanted) and presume(d - wanted, "=="):
@@ -104,7 +103,7 @@ def pack(s: Site) -> Made:
     axis = s.axis(s.option("axis"), x.rank + 1)
     shape = (*x.shape[:axis], 1, *x.shape[axis:])
     if any(v.type.rank != x.rank for v in xs) or len(xs) != s.option("values_count"):
-        raise ModelError(f"{s.kind}: operands {[v.type for v in xs]} are not packed")
+        raise s.wrong(f"operands {[v.type for v in xs]} are not packed")
     if any(v.type != x for v in xs):
         xs = s.broadcast(*xs)
     return s.g(Concat(axis), *(s.reshaped(v, shape) for v in xs))
@@ -116,7 +115,7 @@ def unpack(s: Site) -> Made:
     axis = s.axis(s.option("axis"), x.type.rank)
     count = s.option("num")
     if count != len(s.step.outputs) or not presume(x.type.shape[axis] - count, "=="):
-        raise ModelError(f"{s.kind}: axis {axis} of {x.type} has not {count} elements")
+        raise s.wrong(f"axis {axis} of {x.type} has not {count} elements")
     kept = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
     return [s.reshaped(part, kept) for part in pieces(s.g, x, axis, (1,) * count)]
 
@@ -127,7 +126,7 @@ def split(s: Site) -> Made:
     axis = s.axis(s.number(0), x.type.rank)
     extent = x.type.shape[axis]
     if count < 1 or count != len(s.step.outputs) or not presume(extent % count, "=="):
-        raise ModelError(f"{s.kind}: axis {axis} of {x.type} is not cut into {count} parts")
+        raise s.wrong(f"axis {axis} of {x.type} is not cut into {count} parts")
     return pieces(s.g, x, axis, (extent // count,) * count)
 
 
@@ -142,14 +141,14 @@ def split_v(s: Site) -> Made:
         sizes[sizes.index(-1)] = rest
         total = x.type.shape[axis]
         if not presume(rest, ">="):
-            raise ModelError(f"{s.kind}: {tuple(s.dims(1))} is more than axis {axis} of {x.type}")
+            raise s.wrong(f"{tuple(s.dims(1))} is more than axis {axis} of {x.type}")
     negative = any(known(d) and d < 0 for d in sizes)
     if (
         negative
         or len(sizes) != len(s.step.outputs)
         or not presume(total - x.type.shape[axis], "==")
     ):
-        raise ModelError(f"{s.kind}: {tuple(sizes)} are no parts of axis {axis} of {x.type}")
+        raise s.wrong(f"{tuple(sizes)} are no parts of axis {axis} of {x.type}")
     return pieces(s.g, x, axis, sizes)
 
 
@@ -182,7 +181,7 @@ def space_to_depth(s: Site) -> Made:
     x, size = s.rank(0, 4), block_size(s)
     n, h, w, c = x.type.shape
     if not all(presume(d % size, "==") for d in (h, w)):
-        raise ModelError(f"{s.kind}: {x.type} does not divide into blocks of {size}")
+        raise s.wrong(f"{x.type} does not divide into blocks of {size}")
     blocks = (n, c, h // size, size, w // size, size)
     moved = s.g(Transpose((0, 3, 5, 1, 2, 4)), s.g(Reshape(blocks), channels_first(s.g, x)))
     return channels_last(s.g, s.g(Reshape((n, c * (size * size), h // size, w // size)), moved))
@@ -193,7 +192,7 @@ def depth_to_space(s: Site) -> Made:
     x, size = s.rank(0, 4), block_size(s)
     n, h, w, c = x.type.shape
     if not presume(c % (size * size), "=="):
-        raise ModelError(f"{s.kind}: {x.type} does not divide into blocks of {size}")
+        raise s.wrong(f"{x.type} does not divide into blocks of {size}")
     rest = c // (size * size)
     blocks = (n, size, size, rest, h, w)
     moved = s.g(Transpose((0, 3, 4, 1, 5, 2)), s.g(Reshape(blocks), channels_first(s.g, x)))
@@ -204,7 +203,7 @@ def block_size(s: Site) -> int:
     """Return the extent of blocks; raise ModelError unless it is positive."""
     size = int(s.option("block_size"))
     if size < 1:
-        raise ModelError(f"{s.kind}: blocks of {size}")
+        raise s.wrong(f"blocks of {size}")
     return size
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
 from alpenglow.frontends.tflite.gemmlowp import (
     between,
@@ -90,7 +89,7 @@ def _sum_shifted_up(s: Site, op: Op, bits: int) -> Value:
 
 def _check_symmetric(s: Site) -> None:
     if any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
-        raise ModelError(f"{s.kind}: zero points of i16 are not 0")
+        raise s.wrong("zero points of i16 are not 0")
 
 
 def _sum_shifted_once(s: Site, op: Op, a: np.float32, b: np.float32) -> Value:

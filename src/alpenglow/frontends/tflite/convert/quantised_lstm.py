@@ -74,7 +74,7 @@ class Integers:
         of_cells = tangent(numbers, 15 + power, WIDTH)
         self.tanh_of_cells = s.g.constant(of_cells.astype(np.int16))
         if len(s.step.payload.intermediates) < 5 or s.step.payload.intermediates[4].grid is None:
-            raise ModelError(f"{s.kind}: it does not say what its results are before a projection")
+            raise s.wrong("it does not say what its results are before a projection")
         self.hidden = s.step.payload.intermediates[4].grid
         if s.optional(AT.projection) is not None:  # the kernel subtracts the zero point there
             zeros = tuple(-z for z in self.hidden.zeros)

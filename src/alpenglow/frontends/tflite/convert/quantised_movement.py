@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.tflite.convert.gather import embedding_lookup
 from alpenglow.frontends.tflite.convert.movement import joined
 from alpenglow.frontends.tflite.convert.slice import pad_v2, padded, space_to_batch_of
@@ -73,7 +72,7 @@ def quantised_embedding_lookup(s: Site) -> Made:
     if rows.type.dtype not in ("i8", "i4"):  # whose bytes LiteRT takes for i8
         raise s.refuse(f"rows are {rows.type}")
     if any(g.zeros) or not (g.uniform or g.axis == 0):
-        raise ModelError(f"{s.kind}: rows have zero points that are not 0, or scales by column")
+        raise s.wrong("rows have zero points that are not 0, or scales by column")
     places = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
     chosen = s.cast(s.g(Gather(0), s.cast(rows, "i8"), places), "f32")
     scales = s.g.constant(np.array(g.scales, np.float32))

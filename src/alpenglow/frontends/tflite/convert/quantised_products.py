@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.convert.contraction import (
@@ -194,7 +193,7 @@ def scales(s: Site, x: int, w: int, multiplied: bool) -> Sequence[Sequence[float
 def check_axis(s: Site, w: int, axis: int) -> None:
     """Raise ModelError unless scales of weights are on an axis."""
     if not grid(s, w).uniform and grid(s, w).axis != axis:
-        raise ModelError(f"{s.kind}: scales of weights are on axis {grid(s, w).axis}, not {axis}")
+        raise s.wrong(f"scales of weights are on axis {grid(s, w).axis}, not {axis}")
 
 
 def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Value:
@@ -206,7 +205,7 @@ def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Val
         w = s.g(Cast("i8"), w)
     if x.type.dtype == "i16":
         if any(grid(s, 0).zeros) or any(grid(s, 1).zeros):
-            raise ModelError(f"{s.kind}: zero points beside i16 are not 0")
+            raise s.wrong("zero points beside i16 are not 0")
         return s.g(Cast("i64"), s.g(wide, s.g(Cast("f64"), x), s.g(Cast("f64"), w)))
     zeros = zeros_of(s, grid(s, 0), x, 0), zeros_of(s, grid(s, 1), w, axis)
     return s.g(narrow, x, w, *zeros)
@@ -215,5 +214,5 @@ def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Val
 def biased(s: Site, sums: Value, bias: Value) -> Value:
     """Return sums plus a bias, which are in steps alike."""
     if bias.type.dtype not in ("i32", "i64"):
-        raise ModelError(f"{s.kind}: the bias is {bias.type}, expected i32 or i64")
+        raise s.wrong(f"the bias is {bias.type}, expected i32 or i64")
     return s.g(Add(), sums, stretch(s.g, s.cast(bias, sums.type.dtype), sums.type.shape))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import presume
 from alpenglow.frontends.tflite.convert.quantised_products import biased
 from alpenglow.frontends.tflite.convert.recurrent import svdf
@@ -36,7 +35,7 @@ def quantised_svdf(s: Site) -> Made:
     rank, (filters, memory) = s.option("rank"), over_time.type.shape
     batch = x.type.shape[0]
     if rank < 1 or not presume(filters % rank, "=="):
-        raise ModelError(f"{s.kind}: {filters} filters are not of rank {rank}")
+        raise s.wrong(f"{filters} filters are not of rank {rank}")
     if any(grid(s, i).zeros[0] for i in (1, 2, 4)):
         raise s.refuse("weights or the state have zero points")
     flat = s.g(Transpose((1, 0)), w)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_last
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.tflite.convert.resize import LARGEST, image
@@ -51,7 +50,7 @@ def resampled(s: Site) -> Value:
     """Return an image of another size."""
     x, sizes = image(s)
     if s.option("align_corners") and s.option("half_pixel_centers"):
-        raise ModelError(f"{s.kind}: corners and centres cannot be aligned both")
+        raise s.wrong("corners and centres cannot be aligned both")
     if not all(isinstance(d, int) for d in (*sizes, *x.type.shape[2:])):
         raise Needed("")
     if max(int(d) for d in sizes) > LARGEST:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed, fixed
 from alpenglow.frontends.tflite.convert.quantised_products import (
@@ -105,7 +104,7 @@ def window_counts(s: Site, x: Value, window: Window) -> Array:
     image = np.pad(image, ((0, 0), (0, 0), *zip(pads[:2], pads[2:], strict=True)))
     counts: Array = windows(image, kernel, strides, dilations).sum((-2, -1), dtype=np.int32)
     if not counts.all():
-        raise ModelError(f"{s.kind}: a window lies in padding")
+        raise s.wrong("a window lies in padding")
     return counts
 
 
@@ -116,7 +115,7 @@ def quantised_transpose_conv(s: Site) -> Made:
         return by_image(s, 2, transpose_conv, "xnnpack")
     check_axis(s, 1, 0)
     if x.type.dtype == "i16" and (any(grid(s, 2).zeros) or any(grid(s, 1).zeros)):
-        raise ModelError(f"{s.kind}: zero points beside i16 are not 0")
+        raise s.wrong("zero points beside i16 are not 0")
     wide, multiplied = x.type.dtype == "i16", x.type.dtype == "u8"
     dtype = enough(s, w, x.type.dtype)
     x, w = (s.cast(centred(s, i), dtype) for i in (2, 1))

@@ -6,7 +6,6 @@ a generator of its own, which is not there.
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ops.random.random import RandomNormal, RandomUniform
@@ -28,5 +27,5 @@ def shape(s: Site) -> tuple[Dim, ...]:
         raise s.refuse("random numbers of a seed are not drawn")
     wanted = s.dims(0)
     if any(known(d) and d < 0 for d in wanted):
-        raise ModelError(f"{s.kind}: the shape is {wanted}")
+        raise s.wrong(f"the shape is {wanted}")
     return wanted

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.dynamic import measured, own, stood_for
@@ -155,7 +154,7 @@ def svdf(s: Site) -> Made:
     rank, (filters, memory) = s.option("rank"), over_time.type.shape
     batch = x.type.shape[0]
     if rank < 1 or not presume(filters % rank, "=="):
-        raise ModelError(f"{s.kind}: {filters} filters are not of rank {rank}")
+        raise s.wrong(f"{filters} filters are not of rank {rank}")
     feature = s.reshaped(times(s, x, 1), (batch, filters, 1))
     before = s.reshaped(state, (batch, filters, memory))
     kept = s.g(Slice((0, 0, 1), (batch, filters, memory - 1), (1, 1, 1)), before)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.activate import activated
@@ -136,11 +135,9 @@ def reduce_window(s: Site) -> Made:
     x, number = s.input(0), s.option("reduce_function")
     size, strides, spread = s.ints(2), s.ints(3), s.ints(4)
     if any(len(v) != x.type.rank or min(v, default=1) < 1 for v in (size, strides, spread)):
-        raise ModelError(
-            f"{s.kind}: windows of {size}, strides {strides} and dilations {spread} over {x.type}"
-        )
+        raise s.wrong(f"windows of {size}, strides {strides} and dilations {spread} over {x.type}")
     if number not in WINDOWS:
-        raise ModelError(f"{s.kind}: reduce_function is {number}, which is not defined")
+        raise s.wrong(f"reduce_function is {number}, which is not defined")
     op = WINDOWS[number]()
     if (x.type.dtype == "bool") != isinstance(op, BitAnd | BitOr):
         raise s.refuse(f"{op.name} of windows of {x.type.dtype}")

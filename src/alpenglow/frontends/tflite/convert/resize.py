@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
@@ -23,7 +22,7 @@ def resize_bilinear(s: Site) -> Made:
     if x.type.dtype not in FLOATS:
         raise s.refuse(f"elements are {x.type.dtype}")
     if s.option("align_corners") and s.option("half_pixel_centers"):
-        raise ModelError(f"{s.kind}: corners and centres cannot be aligned both")
+        raise s.wrong("corners and centres cannot be aligned both")
     coordinates = "half_pixel" if s.option("half_pixel_centers") else "asymmetric"
     coordinates = "align_corners" if s.option("align_corners") else coordinates
     op = Resize((*x.type.shape[:2], *sizes), mode="linear", coordinates=coordinates)
@@ -47,7 +46,7 @@ def image(s: Site) -> tuple[Value, tuple[Dim, ...]]:
     """Return operand 0, channels first, and the extents that it gets."""
     x, sizes = s.rank(0, 4), s.dims(1)
     if len(sizes) != 2 or any(known(d) and d < 1 for d in sizes):
-        raise ModelError(f"{s.kind}: the size is {sizes}")
+        raise s.wrong(f"the size is {sizes}")
     return channels_first(s.g, x), sizes
 
 

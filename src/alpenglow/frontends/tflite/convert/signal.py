@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import known
@@ -19,7 +18,7 @@ def rfft2d(s: Site) -> Made:
     x, lengths = s.input(0), s.ints(1)
     rank = x.type.rank
     if rank < 2 or len(lengths) != 2 or min(lengths) < 1:
-        raise ModelError(f"{s.kind}: {x.type} is not transformed with lengths {lengths}")
+        raise s.wrong(f"{x.type} is not transformed with lengths {lengths}")
     if not all(map(known, x.type.shape[-2:])):
         raise Needed("")
     numbers = s.reshaped(x, (*x.type.shape, 1))

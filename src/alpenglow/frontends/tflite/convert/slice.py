@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.movement import sliced, turned_round
 from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.slices import FAR, limits
@@ -29,13 +28,13 @@ def slice_(s: Site) -> Made:
     """A size of -1 is what is left."""
     x, begin, size = s.input(0), s.dims(1), s.dims(2)
     if not len(begin) == len(size) == x.type.rank:
-        raise ModelError(f"{s.kind}: from {begin} so many as {size} of {x.type}")
+        raise s.wrong(f"from {begin} so many as {size} of {x.type}")
     sizes = []
     for d, first, count in zip(x.type.shape, begin, size, strict=True):
         sizes.append(d - first if count == -1 else count)
         within = presume(first, ">=") and presume(sizes[-1], ">=")
         if not within or not presume(d - first - sizes[-1], ">="):
-            raise ModelError(f"{s.kind}: from {begin} there are no {size} of {x.type}")
+            raise s.wrong(f"from {begin} there are no {size} of {x.type}")
     if tuple(sizes) == x.type.shape:
         return x
     return s.g(Slice(begin, tuple(sizes), (1,) * x.type.rank), x)
@@ -47,7 +46,7 @@ def strided_slice(s: Site) -> Made:
     x = s.input(0)
     begin, end, steps = s.dims(1), s.dims(2), s.ints(3)
     if not len(begin) == len(end) == len(steps):
-        raise ModelError(f"{s.kind}: begin {begin}, end {end} and strides {steps} differ")
+        raise s.wrong(f"begin {begin}, end {end} and strides {steps} differ")
     first: list[Dim] = []
     sizes: list[Dim] = []
     strides: list[int] = []
@@ -83,7 +82,7 @@ def entries(s: Site, count: int) -> list[tuple[str, int]]:
     wanted = sum(not (new >> i & 1 or ellipsis >> i & 1) for i in range(count))
     dots = [i for i in range(count) if ellipsis >> i & 1]
     if len(dots) > 1 or wanted > rank:
-        raise ModelError(f"{s.kind}: {count} entries do not fit {s.input(0).type}")
+        raise s.wrong(f"{count} entries do not fit {s.input(0).type}")
     listed: list[tuple[str, int]] = []
     for i in range(count):
         if i in dots:
@@ -101,14 +100,14 @@ def place(s: Site, extent: Dim, at: Dim) -> Dim:
     """Return a place on an axis, counted from the front; raise ModelError if it is outside."""
     at = at + extent if known(at) and at < 0 else at
     if not presume(at, ">=") or not presume(extent - 1 - at, ">="):
-        raise ModelError(f"{s.kind}: there is no place {at} among {extent}")
+        raise s.wrong(f"there is no place {at} among {extent}")
     return at
 
 
 def part(s: Site, extent: Dim, begin: Dim, end: Dim, step: int, i: int) -> tuple[Dim, Dim, int]:
     """Return the first element, how many there are, and the step of entry i of a slice."""
     if step == 0:
-        raise ModelError(f"{s.kind}: a stride is 0")
+        raise s.wrong("a stride is 0")
     if s.option("offset"):
         end = begin + end
     if s.option("begin_mask") >> i & 1:
@@ -128,7 +127,7 @@ def pad(s: Site) -> Made:
 def pad_v2(s: Site) -> Made:
     value = s.constant(2)
     if value.size != 1:
-        raise ModelError(f"{s.kind}: the value has {value.size} elements, expected one")
+        raise s.wrong(f"the value has {value.size} elements, expected one")
     number = value.reshape(-1)[0].item()
     if float(number) != number and number == number:
         raise s.refuse(f"the value is {number}")
@@ -147,10 +146,10 @@ def padded(s: Site, value: float) -> Value:
 def amounts(s: Site, i: int, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return integer operand i, pairs of numbers that are not negative, as two lists."""
     if s.input(i).type.shape != (axes, 2):
-        raise ModelError(f"{s.kind}: {s.input(i).type} are no pairs for {axes} axes")
+        raise s.wrong(f"{s.input(i).type} are no pairs for {axes} axes")
     numbers = s.ints(i)
     if min(numbers, default=0) < 0:
-        raise ModelError(f"{s.kind}: {numbers} are negative")
+        raise s.wrong(f"{numbers} are negative")
     return numbers[::2], numbers[1::2]
 
 
@@ -169,7 +168,7 @@ def mirrored(s: Site, x: Value, axis: int, more: tuple[int, int], left_out: int)
     """Return x with so many elements more at both ends of an axis, seen in a mirror."""
     extent = x.type.shape[axis]
     if any(not presume(extent - left_out - n, ">=") for n in more):
-        raise ModelError(f"{s.kind}: axis {axis} of {x.type} is shorter than {more}")
+        raise s.wrong(f"axis {axis} of {x.type} is shorter than {more}")
     ends = []
     for n, start in zip(more, (left_out, extent - left_out - more[1]), strict=True):
         cut = sliced(s.g, x, axis, start, n) if n else None
@@ -198,7 +197,7 @@ def space_to_batch_of(s: Site, value: float) -> Value:
     split: list[Dim] = []
     for d, b in zip(spatial, blocks, strict=True):
         if not presume(d % b, "=="):
-            raise ModelError(f"{s.kind}: {x.type} does not divide into blocks of {blocks}")
+            raise s.wrong(f"{x.type} does not divide into blocks of {blocks}")
         split += [d // b, b]
     apart = s.g(Reshape((n, *kept, *split)), x)
     at = 1 + len(kept)
@@ -218,7 +217,7 @@ def batch_to_space(s: Site) -> Made:
     n, spatial = x.type.shape[0], x.type.shape[1 + len(kept) :]
     size = product(blocks)
     if not presume(n % size, "=="):
-        raise ModelError(f"{s.kind}: {x.type} has no images for blocks of {blocks}")
+        raise s.wrong(f"{x.type} has no images for blocks of {blocks}")
     apart = s.g(Reshape((*blocks, n // size, *kept, *spatial)), x)
     at = count + 1 + len(kept)
     turns = [a for i in range(count) for a in (at + i, i)]
@@ -227,7 +226,7 @@ def batch_to_space(s: Site) -> Made:
     y = s.g(Reshape((n // size, *kept, *wide)), moved)
     sizes = [d - a - b for d, a, b in zip(wide, first, last, strict=True)]
     if not all(presume(d, ">=") for d in sizes):
-        raise ModelError(f"{s.kind}: {first} and {last} are cut off {y.type}")
+        raise s.wrong(f"{first} and {last} are cut off {y.type}")
     if any(first) or any(last):
         starts = (*[0] * (1 + len(kept)), *first)
         y = s.g(Slice(starts, (n // size, *kept, *sizes), (1,) * y.type.rank), y)
@@ -251,7 +250,7 @@ def before_them(s: Site, y: Value, count: int) -> Value:
 def check_blocks(s: Site, blocks: Sequence[int], rest: int) -> None:
     """Raise ModelError unless blocks are positive and fit the operand."""
     if min(blocks, default=0) < 1 or rest < 0:
-        raise ModelError(f"{s.kind}: blocks of {tuple(blocks)} of {s.input(0).type}")
+        raise s.wrong(f"blocks of {tuple(blocks)} of {s.input(0).type}")
 
 
 @on("DILATE")
@@ -271,14 +270,14 @@ def dynamic_update_slice(s: Site) -> Made:
     x, update = s.input(0), s.input(1)
     starts = s.cast(s.input(2), "i64")
     if update.type.rank != x.type.rank or starts.type.shape != (x.type.rank,):
-        raise ModelError(f"{s.kind}: {update.type} at {starts.type} of {x.type}")
+        raise s.wrong(f"{update.type} at {starts.type} of {x.type}")
     inside: Value | None = None
     for axis, (d, n) in enumerate(zip(x.type.shape, update.type.shape, strict=True)):
         if d == n:
             continue
         d, n = fixed(d), fixed(n)
         if n > d:
-            raise ModelError(f"{s.kind}: {update.type} does not fit into {x.type}")
+            raise s.wrong(f"{update.type} does not fit into {x.type}")
         start = s.g(Clip(0, int(d - n)), s.g(Slice((axis,), (1,), (1,)), starts))
         at = s.apply(Sub(), s.g(Range(d)), start)
         fits = s.g(BitAnd(), s.g(GreaterOrEqual(), at, s.filled(0, at)),

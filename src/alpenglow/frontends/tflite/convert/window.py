@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last, same_pads, window_pads
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.activate import activated
@@ -49,7 +48,7 @@ def of_depthwise_conv_2d(s: Site) -> tuple[Value, Value]:
     """Return x[N, H, W, C] and weights[O, 1, …]; their number tells that of filters a channel."""
     x, w = s.rank(0, 4), s.rank(1, 4)
     if w.type.shape[0] != 1:
-        raise ModelError(f"{s.kind}: weights are {w.type}, expected extent 1 on axis 0")
+        raise s.wrong(f"weights are {w.type}, expected extent 1 on axis 0")
     return x, s.g(Transpose((3, 0, 1, 2)), w)
 
 
@@ -67,7 +66,7 @@ def sliding(
     channels, each = fixed(channels), fixed(each)
     channels, each = int(channels), int(each)
     if each < 1 or channels % each:
-        raise ModelError(f"{s.kind}: {channels} channels are no multiple of {each}")
+        raise s.wrong(f"{channels} channels are no multiple of {each}")
     strides = tuple(s.option(f"stride_{a}") for a in axes)
     dilations = tuple(s.option(f"dilation_{a}_factor") for a in axes)
     kernel = [int(d) for d in w.type.shape[2:]]
@@ -113,7 +112,7 @@ def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     wanted = s.dims(0)
     spatial = len(axes)
     if len(wanted) != spatial + 2 or wanted[-1] != w.type.shape[1]:
-        raise ModelError(f"{s.kind}: shape {wanted} does not fit weights {w.type}")
+        raise s.wrong(f"shape {wanted} does not fit weights {w.type}")
     strides = tuple(s.option(f"stride_{a}") for a in axes)
     before, after, more = [], [], []
     for d, k, size, stride in zip(
@@ -130,7 +129,7 @@ def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     if any(more):
         y = s.g(Pad((0,) * y.type.rank, (0, 0, *more)), y)
     if y.type.shape[0] != wanted[0]:
-        raise ModelError(f"{s.kind}: shape {wanted} does not fit {x.type}")
+        raise s.wrong(f"shape {wanted} does not fit {x.type}")
     return y
 
 
@@ -144,10 +143,10 @@ def convolution_2d_transpose_bias(s: Site) -> Made:
     x, w, bias = s.rank(0, 4), s.rank(1, 4), s.rank(2, 1)
     content = s.step.payload.operator.custom_options()
     if len(content) < 12:
-        raise ModelError(f"{s.kind}: its options have {len(content)} bytes, expected 12 or more")
+        raise s.wrong(f"its options have {len(content)} bytes, expected 12 or more")
     padding, *strides = struct.unpack_from("<iii", content)
     if padding not in (1, 2) or min(strides) < 1:
-        raise ModelError(f"{s.kind}: padding {padding} and strides {strides} are not defined")
+        raise s.wrong(f"padding {padding} and strides {strides} are not defined")
     cut = []
     for d, k, stride in zip(x.type.shape[1:3], w.type.shape[1:3], strides[::-1], strict=True):
         d, k = fixed(d), fixed(k)
