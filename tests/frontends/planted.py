@@ -163,8 +163,8 @@ OF_ONNX = (
     ),
     Mistake(
         "an old Softmax is along the last axis", f"{ONNX}/convert/normalize.py",
-        "axis = axis_of(s, s.attribute(\"axis\", 1))",
-        "axis = axis_of(s, s.attribute(\"axis\", -1))",
+        "axis = s.named_axis(1)",
+        "axis = s.named_axis(-1)",
     ),
     Mistake(
         "scales are along the first axis by default", f"{ONNX}/convert/quantize.py",
@@ -176,8 +176,8 @@ OF_ONNX = (
     ),
     Mistake(
         "exclusive and reverse change places", f"{ONNX}/convert/reduction.py",
-        "return axis_of(s, axes[0]), exclusive, reverse",
-        "return axis_of(s, axes[0]), reverse, exclusive",
+        "return axis, exclusive, reverse",
+        "return axis, reverse, exclusive",
     ),
     Mistake(
         "a window of a signal is symmetric by default", f"{ONNX}/convert/signal.py",

@@ -6,7 +6,7 @@ Where an answer depends on data the import is cut (`presume.Needed`), and goes o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from alpenglow.ops.tensor.counted import NonZero, Unique
 from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.ops.tensor.movement import Concat, Reshape, stretch
+
+T = TypeVar("T")
 
 
 class Resuming(Protocol):
@@ -200,6 +202,22 @@ class Operands(Builder):
         self._measures += 1
         first = next(filter(None, self._results), self.label)
         return cut(f"{first}#{self._measures - 1}", v, beside, self._importer)
+
+    def single(self, i: int, elements: Sequence[T]) -> T:
+        """Return the only element of operand i."""
+        if len(elements) != 1:
+            raise self.wrong(f"{self.operand} {i} has {len(elements)} elements, expected one")
+        return elements[0]
+
+    def axis(self, axis: int, rank: int) -> int:
+        """Return an axis counted from the front; raise ModelError if there is none."""
+        if not -rank <= axis < rank:
+            raise self.wrong(f"axis {axis} is not in a tensor of rank {rank}")
+        return axis % rank
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Return axes counted from the front, in order, each once."""
+        return tuple(sorted({self.axis(a, rank) for a in axes}))
 
     def broadcast(self, *values: Value) -> list[Value]:
         """Stretch values to their common shape, as NumPy does."""

@@ -6,20 +6,19 @@ import numpy as np
 
 from alpenglow.frontends.operands import Operands
 from alpenglow.ir.graph import Value
-from alpenglow.ir.op import normal_axis
 from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.movement import Concat, Reshape
 
 
 def row(s: Operands, axis: int, index: int) -> Value:
     """Return the operand at an index on an axis, without that axis."""
-    op, x = Gather(axis), s.input(0)
-    return s.g(Gather(normal_axis(op, axis, x.type.rank)), x, s.g.constant(np.array(index)))
+    x = s.input(0)
+    return s.g(Gather(s.axis(axis, x.type.rank)), x, s.g.constant(np.array(index)))
 
 
 def stacked(s: Operands, axis: int) -> Value:
     """Return the operands one behind the other on a new axis."""
-    op, rows = Concat(axis), s.required()
-    at = normal_axis(op, axis, rows[0].type.rank + 1)
+    rows = s.required()
+    at = s.axis(axis, rows[0].type.rank + 1)
     shapes = [(*v.type.shape[:at], 1, *v.type.shape[at:]) for v in rows]
-    return s.g(op, *[s.g(Reshape(d), v) for v, d in zip(rows, shapes, strict=True)])
+    return s.g(Concat(at), *[s.g(Reshape(d), v) for v, d in zip(rows, shapes, strict=True)])

@@ -115,6 +115,11 @@ class Site(Operands):
             raise self.wrong(f"attribute '{name}' is missing")
         return self.attributes[name]
 
+    def named_axis(self, default: int, name: str = "axis") -> int:
+        """Return the axis of input 0 that an attribute names, counted from the front."""
+        return self.axis(self.attribute(name, default), self.input(0).type.rank)
+
+
 def scalar(g: Graph, value: float, like: Value) -> Value:
     """Return a constant of like's element type, stretched to its shape."""
     return stretch(g, g.constant(elements(value, like.type.dtype)), like.type.shape)

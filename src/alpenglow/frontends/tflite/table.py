@@ -156,10 +156,7 @@ class Site(Operands):
 
     def number(self, i: int) -> int:
         """Return integer operand i, which has one element, as a number."""
-        elements = self.ints(i)
-        if len(elements) != 1:
-            raise self.wrong(f"operand {i} has {len(elements)} elements, expected one")
-        return elements[0]
+        return self.single(i, self.ints(i))
 
     def scalar(self, i: int) -> Value:
         """Return operand i, which has one element, as a scalar."""
@@ -171,16 +168,6 @@ class Site(Operands):
             turned = [channels_first(self.g, v) for v in values]
             return channels_last(self.g, super().apply(op, *turned))
         return super().apply(op, *values)
-
-    def axis(self, axis: int, rank: int) -> int:
-        """Return an axis counted from the front; raise ModelError if there is none."""
-        if not -rank <= axis < rank:
-            raise self.wrong(f"axis {axis} is not in a tensor of rank {rank}")
-        return axis % rank
-
-    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-        """Return axes counted from the front, in order, each once."""
-        return tuple(sorted({self.axis(a, rank) for a in axes}))
 
     def rank(self, i: int, *ranks: int) -> Value:
         """Return operand i; raise ModelError unless it has one of these ranks."""

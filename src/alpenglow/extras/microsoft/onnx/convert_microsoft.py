@@ -14,14 +14,13 @@ import numpy as np
 from alpenglow.extras.linalg.inverse import Inverse
 from alpenglow.frontends import nhwc
 from alpenglow.frontends.onnx.convert.contraction import gemm
-from alpenglow.frontends.onnx.convert.elementwise import LARGEST, MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.elementwise import LARGEST, MICROSOFT
 from alpenglow.frontends.onnx.convert.gather import gather_nd
 from alpenglow.frontends.onnx.convert.generate import number_range
 from alpenglow.frontends.onnx.convert.movement import normal_axes, padded, trilu
 from alpenglow.frontends.onnx.convert.vision import grid_sample
 from alpenglow.frontends.onnx.convert.window import conv, convolving, max_pool, product
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times
-from alpenglow.frontends.presume import fixed
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import HALVES
 from alpenglow.ops.elementwise.activation import HardSigmoid, LeakyRelu, Relu, Sigmoid, Tanh
@@ -121,22 +120,22 @@ def c_dist(s: Site) -> Made:
     if x.type.rank != 2 or y.type.rank != 2:
         raise s.wrong(f"operands {x.type} and {y.type} are no matrices")
     # |x|² - 2 x·y + |y|² in f64, for f32 would cancel close vectors away.
-    wide = [cast(s, v, "f64") for v in (x, y)]
+    wide = [s.cast(v, "f64") for v in (x, y)]
     inner = s.g(MatMul(), wide[0], s.g(Transpose((1, 0)), wide[1]))
     total = s.g(Mul(), inner, scalar(s.g, -2, inner))
     for v, shape in zip(wide, ((x.type.shape[0], 1), (y.type.shape[0],)), strict=True):
         size = s.g(Reshape(shape), s.g(ReduceSum((1,)), s.g(Mul(), v, v)))
         total = s.g(Add(), total, stretch(s.g, size, total.type.shape))
     total = s.g(Maximum(), total, scalar(s.g, 0, total))
-    return cast(s, s.g(Sqrt(), total) if metric == "euclidean" else total, x.type.dtype)
+    return s.cast(s.g(Sqrt(), total) if metric == "euclidean" else total, x.type.dtype)
 
 
 @on("Inverse", domain=MICROSOFT)
 def inverse(s: Site) -> Made:
     x = s.input(0)
     half = x.type.dtype in HALVES
-    _, y = s.g.add(Inverse(), [cast(s, x, "f32") if half else x]).results
-    return cast(s, y, x.type.dtype)
+    _, y = s.g.add(Inverse(), [s.cast(x, "f32") if half else x]).results
+    return s.cast(y, x.type.dtype)
 
 
 # ── windows ──
@@ -236,8 +235,6 @@ def crop_and_resize(s: Site) -> Made:
     box = (count, *sizes)
     insides, places = [], []
     for axis, size in enumerate(sizes):
-        extent = x.type.shape[2 + axis]
-        extent = fixed(extent)
         start, end = (s.g(Slice((0, i), (count, 1), (1, 1)), rois) for i in (axis, axis + 2))
         steps = np.arange(size) / (size - 1) if size > 1 else np.array([0.5])
         shares = (s.g.constant(v.astype(x.type.numpy)) for v in (1 - steps, steps))

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from alpenglow.frontends.movement import part, pieces
-from alpenglow.frontends.onnx.convert.attention import joined_heads, scale_or_usual
-from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.attention import joined_heads, scale_or_usual, split_last
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT
 from alpenglow.frontends.onnx.convert.window import product
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.frontends.presume import presume, presumed
@@ -39,10 +39,7 @@ FILTER = -10000.0
 
 def split(s: Site, x: Value, heads: int) -> Value:
     """Return x[B, T, H·E] as [B, H, T, E]."""
-    batch, steps, size = x.type.shape
-    if heads < 1 or (known(size) and size % heads):
-        raise s.wrong(f"{x.type} does not divide into {heads} heads")
-    return s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((batch, steps, heads, size // heads)), x))
+    return s.g(Transpose((0, 2, 1, 3)), split_last(s, x, heads))
 
 
 @on("Attention", domain=MICROSOFT)
@@ -104,7 +101,7 @@ def added(s: Site, masks: list[Value | None]) -> Value | None:
     terms = [m for m in masks if m is not None]
     if len(terms) < 2:
         return terms[0] if terms else None
-    return s.g(Add(), *s.broadcast(*(cast(s, m, terms[1].type.dtype) for m in terms)))
+    return s.g(Add(), *s.broadcast(*(s.cast(m, terms[1].type.dtype) for m in terms)))
 
 
 def masked(s: Site, mask: Value | None, rows: Dim, keys: Dim) -> Value | None:
@@ -129,7 +126,7 @@ def spans(s: Site, mask: Value, keys: Dim) -> Value:
     (count,) = mask.type.shape
     batch = s.input(0).type.shape[0]
     box = (batch, 1, 1, keys)
-    at = stretch(s.g, cast(s, s.g(Range(keys)), mask.type.dtype), box)
+    at = stretch(s.g, s.cast(s.g(Range(keys)), mask.type.dtype), box)
 
     def bound(start: Dim) -> Value:
         return stretch(s.g, s.g(Reshape((batch, 1, 1, 1)), part(s.g, mask, 0, start, batch)), box)
@@ -155,7 +152,7 @@ def there(s: Site, mask: Value, rows: Dim, keys: Dim) -> Value:
         mask = part(s.g, mask, 2, keys - rows, rows)
     else:
         mask = s.g(Reshape((shape[0], 1, *([1] if rank == 2 else [shape[1]]), keys)), mask)
-    return cast(s, mask, "bool")
+    return s.cast(mask, "bool")
 
 
 # ── separate projections ──
@@ -248,7 +245,7 @@ def group_query_attention(s: Site) -> Made:
     )
     sink = s.optional(11)
     if sink is None and s.attribute("smooth_softmax", -1) > 0:
-        sink = stretch(s.g, s.g.constant(np.zeros((), full.q.type.numpy)), full.q.type.shape[1:2])
+        sink = s.full(0, full.q.type.dtype, full.q.type.shape[1:2])
     if sink is None:
         y = s.g.add(op, [full.q, full.k, full.v, s.optional(10), full.ends]).results[0]
     else:
@@ -284,11 +281,11 @@ def ends(s: Site, q: Value) -> Value:
             # The first step: shorter samples are padded behind, where nobody looks.
             return every
         most = total if past is None else max(compared(s, kept))
-    before = cast(s, s.g(Reshape((batch,)), s.input(5)), "i64")
+    before = s.cast(s.g(Reshape((batch,)), s.input(5)), "i64")
     if is_open(total):
         # It may be the first step, too.  Which it is must not be presumed, as that of an Equal of
         # extents would be: nothing is taken for granted of a sign.
-        some = cast(s, s.g(Sign(), length(s, kept)), "bool")
+        some = s.cast(s.g(Sign(), length(s, kept)), "bool")
         last = s.g(Sub(), every, scalar(s.g, 1, every))
         before = s.g(Where(), stretch(s.g, some, (batch,)), before, last)
     before = s.within(before, 0, most - 1, "a last position")
@@ -352,8 +349,7 @@ def cached(s: Site, step: Cached) -> Cached:
         assert cache is not None, "both are given"
         batch, groups, _, size = cache.type.shape
         if total == kept + rows or total > kept:
-            zero = s.g.constant(np.zeros((), cache.type.numpy))
-            room = stretch(s.g, zero, (batch, groups, rows, size))
+            room = s.full(0, cache.type.dtype, (batch, groups, rows, size))
             cache = s.g(Concat(2), cache, room)
             cache = cache if total == kept + rows else part(s.g, cache, 2, 0, total)
         both.append(s.g(UpdateCache(2), cache, new, first))
@@ -381,7 +377,7 @@ def drained(s: Site, op: Attention, full: Cached, sink: Value) -> Value:
     x = capped(s.g, x, op.softcap) if op.softcap else x
     bias = s.optional(10)
     if bias is not None:
-        x = s.g(Add(), x, stretch(s.g, cast(s, bias, x.type.dtype), x.type.shape))
+        x = s.g(Add(), x, stretch(s.g, s.cast(bias, x.type.dtype), x.type.shape))
     box = (batch, 1, rows, keys)
     place = stretch(s.g, s.g(Range(keys)), box)
     first = s.g(Reshape((batch, 1, 1, 1)), starts(s, full))
@@ -392,7 +388,7 @@ def drained(s: Site, op: Attention, full: Cached, sink: Value) -> Value:
         edge = s.g(Sub(), at, scalar(s.g, op.left, at))
         seen = s.g(BitAnd(), seen, s.g(LessOrEqual(), edge, place))
     x = s.g(Where(), stretch(s.g, seen, x.type.shape), x, scalar(s.g, -np.inf, x))
-    drain = s.g(Reshape((heads, 1, 1)), cast(s, sink, x.type.dtype))
+    drain = s.g(Reshape((heads, 1, 1)), s.cast(sink, x.type.dtype))
     every = s.g(Concat(3), x, stretch(s.g, drain, (batch, heads, rows, 1)))
     shares = part(s.g, s.g(Softmax(3), every), 3, 0, keys)
     y = mixed(s.g, s.g(Reshape((*q.type.shape[:-1], keys)), shares), v, full.q.type.dtype)
@@ -410,10 +406,9 @@ def rotary_embedding(s: Site) -> Made:
     half = cos.type.shape[1]
     shape = x.type.shape
     if x.type.rank == 3:
-        heads = s.attribute("num_heads", 0)
-        size = shape[2] // heads if heads else half * 2
-        count = heads or shape[2] // size
-        x = s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((*shape[:2], count, size)), x))
+        count = s.attribute("num_heads", 0) or shape[2] // (half * 2)
+        apart = (*shape[:2], count, shape[2] // count)
+        x = s.g(Transpose((0, 2, 1, 3)), s.g(Reshape(apart), x))
     batch, _, rows, _ = x.type.shape
     if places.type.rank == 1:
         first = s.g(Reshape(()), places)

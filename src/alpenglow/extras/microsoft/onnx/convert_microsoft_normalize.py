@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert.reduction import axis_of
+from alpenglow.frontends.movement import pieces
+from alpenglow.frontends.nhwc import channels_first, channels_last
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
@@ -23,7 +24,7 @@ from alpenglow.ops.reduction.reduction import ReduceMean, ReduceSum
 from alpenglow.ops.reduction.softmax import Softmax
 from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.generate import Range
-from alpenglow.ops.tensor.movement import Reshape, Slice, Transpose, stretch
+from alpenglow.ops.tensor.movement import Reshape, stretch
 
 EPSILON = 1e-12
 """What is added to variances where a model says nothing."""
@@ -33,19 +34,19 @@ EPSILON = 1e-12
 @on("SimplifiedLayerNormalization", domain=MICROSOFT)
 def simplified_layer_normalization(s: Site) -> Made:
     x, scale = s.input(0), s.input(1)
-    axis, epsilon = axis_of(s, s.attribute("axis", -1)), s.attribute("epsilon", 1e-5)
+    axis, epsilon = s.named_axis(-1), s.attribute("epsilon", 1e-5)
     inner = x.type.shape[axis:]
     if s.optional(2) is not None:
         raise s.refuse("a bias is not supported")
-    wide = cast(s, scale, x.type.dtype)
+    wide = s.cast(scale, x.type.dtype)
     y = s.g(RMSNorm(axis, epsilon), x, stretch(s.g, wide, inner))
-    y = cast(s, y, scale.type.dtype)
+    y = s.cast(y, scale.type.dtype)
     return [y, deviation(s, x, axis, epsilon)] if any(s.outputs[1:]) else y
 
 
 def deviation(s: Site, x: Value, axis: int, epsilon: float) -> Value:
     """Return 1 over the root of the mean square along `axis` and all after it, in f32."""
-    wide = cast(s, x, "f32")
+    wide = s.cast(x, "f32")
     mean = s.g(ReduceMean(tuple(range(axis, x.type.rank))), s.g(Mul(), wide, wide))
     root = s.g(Sqrt(), s.g(Add(), mean, scalar(s.g, epsilon, mean)))
     return s.g(Div(), scalar(s.g, 1, root), root)
@@ -101,7 +102,7 @@ def embedded(s: Site) -> list[Value]:
         lengths = stretch(s.g, s.g.constant(np.int32(0)), (batch,))
     else:
         there = s.g(Equal(), mask, scalar(s.g, 1, mask))
-        lengths = s.g(ReduceSum((1,), False), cast(s, there, "i32"))
+        lengths = s.g(ReduceSum((1,), False), s.cast(there, "i32"))
     return [y, lengths, total]
 
 
@@ -140,13 +141,12 @@ def last(s: Site) -> bool:
 
 def grouped(s: Site, x: Value) -> Value:
     """Return x normalised by groups of channels, and after a swish if the model asks for it."""
-    rank = x.type.rank
-    front = s.g(Transpose((0, rank - 1, *range(1, rank - 1))), x) if last(s) else x
+    front = channels_first(s.g, x) if last(s) else x
     op = GroupNorm(s.needed("groups"), s.attribute("epsilon", 1e-5))
-    scale, bias = (cast(s, s.input(i), x.type.dtype) for i in (1, 2))
+    scale, bias = (s.cast(s.input(i), x.type.dtype) for i in (1, 2))
     y = s.g(op, front, scale, bias)
     y = s.g(Swish(1.0), y) if s.attribute("activation", 0) else y
-    return s.g(Transpose((0, *range(2, rank), 1)), y) if last(s) else y
+    return channels_last(s.g, y) if last(s) else y
 
 
 # ── biases ──
@@ -155,7 +155,7 @@ def grouped(s: Site, x: Value) -> Value:
 @on("BiasSoftmax", domain=MICROSOFT)
 def bias_softmax(s: Site) -> Made:
     x, bias = s.input(0), s.input(1)
-    axis = axis_of(s, s.attribute("axis", 1))
+    axis = s.named_axis(1)
     total = s.g(Add(), x, stretch(s.g, bias, x.type.shape))
     if axis == x.type.rank - 1:
         return s.g(Softmax(axis), total)
@@ -167,12 +167,8 @@ def bias_softmax(s: Site) -> Made:
 def bias_split_gelu(s: Site) -> Made:
     x = s.input(0)
     total = s.g(Add(), x, stretch(s.g, s.input(1), x.type.shape))
-    *outer, size = x.type.shape
-    half = size // 2
-    left, right = (
-        s.g(Slice((*[0] * len(outer), start), (*outer, half), (1,) * x.type.rank), total)
-        for start in (0, half)
-    )
+    half = x.type.shape[-1] // 2
+    left, right = pieces(s.g, total, x.type.rank - 1, (half, half))
     return s.g(Mul(), left, s.g(Gelu(), right))
 
 

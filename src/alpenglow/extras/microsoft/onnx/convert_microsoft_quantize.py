@@ -8,7 +8,7 @@ import numpy as np
 
 from alpenglow.extras.microsoft.onnx.convert_microsoft import channels_last
 from alpenglow.frontends.movement import corner
-from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT
 from alpenglow.frontends.onnx.convert.quantize import (
     placed,
     product,
@@ -17,7 +17,7 @@ from alpenglow.frontends.onnx.convert.quantize import (
     real,
     requantized,
 )
-from alpenglow.frontends.onnx.convert.reduction import axes_of, axis_of
+from alpenglow.frontends.onnx.convert.reduction import axes_of
 from alpenglow.frontends.onnx.convert.window import average_pool
 from alpenglow.frontends.onnx.convert.window import product as multiplied
 from alpenglow.frontends.onnx.table import Made, Site, on, times
@@ -60,13 +60,13 @@ def scaled(s: Site, total: Value, x_scale: Value, y_scale: Value, bias: Value | 
     kind, shape = y_scale.type.dtype, total.type.shape
     row, column = placed(s, x_scale, 2, -2), placed(s, y_scale, 2, -1)
     factor = stretch(s.g, s.g(Mul(), *s.broadcast(row, column)), shape)
-    y = s.g(Mul(), cast(s, total, kind), factor)
+    y = s.g(Mul(), s.cast(total, kind), factor)
     return y if bias is None else s.g(Add(), y, stretch(s.g, bias, shape))
 
 
 @on("MatMulInteger16", domain=MICROSOFT)
 def mat_mul_integer_16(s: Site) -> Made:
-    return multiplied(s, *(cast(s, s.input(i), "i32") for i in (0, 1)))
+    return multiplied(s, *(s.cast(s.input(i), "i32") for i in (0, 1)))
 
 
 @on("QGemm", domain=MICROSOFT)
@@ -91,7 +91,7 @@ def reduce_sum_integer(s: Site) -> Made:
     x = s.input(0)
     axes = axes_of(s, s.needed("axes"))
     wide = "u32" if x.type.dtype[0] == "u" else "i32"
-    return s.g(ReduceSum(axes, bool(s.attribute("keepdims", 1))), cast(s, x, wide))
+    return s.g(ReduceSum(axes, bool(s.attribute("keepdims", 1))), s.cast(x, wide))
 
 
 # ── weights of few bits ──
@@ -147,8 +147,8 @@ def dequantized(s: Site, steps: Value, scale: Value, zero: Value, dtype: str) ->
     """Return (steps - zero) * scale as `dtype`; a zero point may be a float."""
     if dtype == "f32" and zero.type == steps.type and scale.type.dtype == dtype:
         return s.g(Dequantize(), steps, scale, zero)
-    centred = s.g(Sub(), cast(s, steps, dtype), cast(s, zero, dtype))
-    return s.g(Mul(), centred, cast(s, scale, dtype))
+    centred = s.g(Sub(), s.cast(steps, dtype), s.cast(zero, dtype))
+    return s.g(Mul(), centred, s.cast(scale, dtype))
 
 
 def spread(s: Site, packed: Value, bits: int) -> Value:
@@ -169,8 +169,8 @@ def repeated(s: Site, v: Value, axis: int, times_: int, extent: Dim) -> Value:
 def gather_block_quantized(s: Site) -> Made:
     packed, indices, scales, zero = s.input(0), s.input(1), s.input(2), s.optional(3)
     bits = s.attribute("bits", 4)
-    rows = axis_of(s, s.attribute("gather_axis", 0))
-    along = axis_of(s, s.attribute("quantize_axis", 1))
+    rows = s.named_axis(0, "gather_axis")
+    along = s.named_axis(1, "quantize_axis")
     if along == rows or bits not in (4, 8):
         raise s.refuse(f"axes {rows} and {along}, {bits} bits")
 
@@ -190,11 +190,11 @@ def gather_block_quantized(s: Site) -> Made:
         shift = stretch(s.g, s.g.constant(np.asarray(middle, scales.type.numpy)),
                         factor.type.shape)  # fmt: skip
     else:
-        shift = corner(s.g, cast(s, chosen(zero), kind), factor.type.shape)
+        shift = corner(s.g, s.cast(chosen(zero), kind), factor.type.shape)
     if factor.type.shape[at] != ceil_div(extent, block):
         raise s.wrong(f"{scales.type} does not fit {packed.type}")
     spans = [repeated(s, v, at, block, extent) for v in (factor, shift)]
-    return s.g(Mul(), s.g(Sub(), cast(s, steps, kind), spans[1]), spans[0])
+    return s.g(Mul(), s.g(Sub(), s.cast(steps, kind), spans[1]), spans[0])
 
 
 # ── layers ──
@@ -226,7 +226,7 @@ def q_linear_reduce_mean(s: Site) -> Made:
 def q_linear_softmax(s: Site) -> Made:
     x = real(s, 0)
     old = s.attribute("opset", 13) < 13
-    axis = axis_of(s, s.attribute("axis", -1))
+    axis = s.named_axis(-1)
     if old and axis != x.type.rank - 1:
         rows = (count_of(x.type.shape[:axis]), count_of(x.type.shape[axis:]))
         y = s.g(Reshape(x.type.shape), s.g(Softmax(1), s.g(Reshape(rows), x)))

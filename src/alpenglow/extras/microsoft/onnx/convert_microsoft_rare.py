@@ -11,7 +11,7 @@ from alpenglow.extras.microsoft.onnx.convert_microsoft_normalize import EPSILON,
 from alpenglow.extras.microsoft.onnx.convert_microsoft_quantize import repeated
 from alpenglow.frontends.movement import corner
 from alpenglow.frontends.onnx.convert.counted import unique_values
-from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT
 from alpenglow.frontends.onnx.convert.movement import normal_axes
 from alpenglow.frontends.onnx.convert.window import product as multiplied
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times
@@ -45,7 +45,7 @@ def mat_mul_bnb4(s: Site) -> Made:
     levels = NF4 if s.needed("quant_type") else (*FP4, *(-v for v in FP4))
     count = rows * columns
     codes = corner(s.g, halves(s, packed), (count,))
-    level = s.g(Gather(0), s.g.constant(np.array(levels, x.type.numpy)), cast(s, codes, "i32"))
+    level = s.g(Gather(0), s.g.constant(np.array(levels, x.type.numpy)), s.cast(codes, "i32"))
     scale = s.g(Reshape((1, -(-count // block))), largest)
     scale = s.g(Reshape((count,)), repeated(s, scale, 1, block, count))
     weights = s.g(Reshape((rows, columns)), s.g(Mul(), level, scale))
@@ -73,9 +73,9 @@ def q_embed_layer_normalization(s: Site) -> Made:
             tables.append(None)
             continue
         scale, zero = s.input(8 + i), s.optional(13 + i)
-        x = cast(s, table, scale.type.dtype)
+        x = s.cast(table, scale.type.dtype)
         if zero is not None:
-            centre = s.g(Reshape(()), cast(s, zero, scale.type.dtype))
+            centre = s.g(Reshape(()), s.cast(zero, scale.type.dtype))
             x = s.g(Sub(), x, stretch(s.g, centre, x.type.shape))
         factor = stretch(s.g, s.g(Reshape(()), scale), x.type.shape)
         tables.append(s.g(Mul(), x, factor))
@@ -114,7 +114,7 @@ def scaled_silu(s: Site) -> Made:
     if scale is None:
         z = times(s, x, s.attribute("alpha", 1.0))
     else:
-        factor = stretch(s.g, s.g(Reshape(()), cast(s, scale, x.type.dtype)), x.type.shape)
+        factor = stretch(s.g, s.g(Reshape(()), s.cast(scale, x.type.dtype)), x.type.shape)
         z = s.g(Mul(), x, factor)
     return s.g(Mul(), z, s.g(Sigmoid(), z))
 

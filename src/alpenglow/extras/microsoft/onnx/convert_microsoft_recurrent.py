@@ -11,7 +11,7 @@ from copy import copy
 import numpy as np
 
 from alpenglow.extras.microsoft.onnx.convert_microsoft_quantize import scaled
-from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert.elementwise import MICROSOFT
 from alpenglow.frontends.onnx.convert.quantize import product
 from alpenglow.frontends.onnx.convert.recurrent import (
     Direction,
@@ -62,17 +62,16 @@ def counted(s: Site) -> Value:
     steps = x.type.shape[0]
     most = stretch(s.g, s.g(ReduceMax((0,)), lengths), (steps,))
     some = s.g(Reshape((steps, 1, 1)), s.g(Less(), s.g(Range(steps, dtype="i32")), most))
-    none = s.g.constant(np.zeros((), x.type.numpy))
-    return s.g(Where(), stretch(s.g, some, x.type.shape), x, stretch(s.g, none, x.type.shape))
+    return s.g(Where(), stretch(s.g, some, x.type.shape), x, s.filled(0, x))
 
 
 def weights(s: Site, r: Value, zero: Value) -> tuple[Value, Value, Value | None]:
     """Return packed weights, the sums of their columns, and zero points if they are not 0."""
     units, gates = r.type.shape
-    zero = cast(s, zero, "i32")
+    zero = s.cast(zero, "i32")
     if r.type.dtype == "u8":
         half = s.g.constant(np.int32(128))
-        r = cast(s, s.g(Sub(), cast(s, r, "i32"), stretch(s.g, half, r.type.shape)), "i8")
+        r = s.cast(s.g(Sub(), s.cast(r, "i32"), stretch(s.g, half, r.type.shape)), "i8")
         zero = s.g(Sub(), zero, stretch(s.g, half, zero.type.shape))
     sums, packed = s.g(SumBytes((0,), False), r), packed_rows(s.g, r)
     if zero.array is not None and not zero.array.any():

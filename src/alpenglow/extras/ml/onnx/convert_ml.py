@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from alpenglow.extras.ml.onnx.convert_scores import posted
-from alpenglow.frontends.onnx.convert.elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, elements, on, scalar
 from alpenglow.frontends.presume import fixed, presume
 from alpenglow.ir.dims import Dim, product
@@ -49,11 +48,11 @@ def array(s: Site, name: str, dtype: Any, default: Sequence[float] = ()) -> Arra
 @on("Scaler", domain=ML)
 def scaler(s: Site) -> Made:
     x = s.input(0)
-    x = cast(s, x, "f64" if x.type.dtype == "f64" else "f32")
+    x = s.cast(x, "f64" if x.type.dtype == "f64" else "f32")
     for op, name, default in ((Sub(), "offset", 0.0), (Mul(), "scale", 1.0)):
         constant = s.g.constant(array(s, name, x.type.numpy, (default,)))
         x = s.g(op, x, stretch(s.g, one_or_all(s, constant), x.type.shape))
-    return cast(s, x, "f32")
+    return s.cast(x, "f32")
 
 
 def one_or_all(s: Site, v: Value) -> Value:
@@ -64,9 +63,9 @@ def one_or_all(s: Site, v: Value) -> Value:
 @on("Binarizer", domain=ML)
 def binarizer(s: Site) -> Made:
     x = s.input(0)
-    wide = cast(s, x, "f64") if x.type.dtype not in ("f32", "f64") else x
+    wide = s.cast(x, "f64") if x.type.dtype not in ("f32", "f64") else x
     above = s.g(Greater(), wide, scalar(s.g, s.attribute("threshold", 0.0), wide))
-    return cast(s, above, x.type.dtype)
+    return s.cast(above, x.type.dtype)
 
 
 @on("Imputer", domain=ML)
@@ -86,7 +85,7 @@ def imputer(s: Site) -> Made:
 
 @on("Normalizer", domain=ML)
 def normalizer(s: Site) -> Made:
-    x = cast(s, s.input(0), "f32")
+    x = s.cast(s.input(0), "f32")
     axes = (min(1, x.type.rank - 1),)
     norm = s.attribute("norm", "MAX")
     if norm == "MAX":
@@ -123,7 +122,7 @@ def feature_vectorizer(s: Site) -> Made:
     for x, size in zip(s.required(), sizes, strict=True):
         rows: tuple[Dim, Dim] = (1, x.type.shape[0]) if x.type.rank == 1 else (
             x.type.shape[0], product(x.type.shape[1:]))  # fmt: skip
-        columns.append(fitted(s, cast(s, s.g(Reshape(rows), x), "f32"), size))
+        columns.append(fitted(s, s.cast(s.g(Reshape(rows), x), "f32"), size))
     return s.g(Concat(1), *columns)
 
 
@@ -134,8 +133,7 @@ def fitted(s: Site, x: Value, size: int | None) -> Value:
         return x
     if presume(have - size, ">="):
         return s.g(Slice((0, 0), (rows, size), (1, 1)), x)
-    missing = size - have
-    missing = fixed(missing)
+    missing = fixed(size - have)
     return s.g(Pad((0, 0), (0, missing)), x)
 
 
@@ -145,7 +143,7 @@ def one_hot_encoder(s: Site) -> Made:
     categories = array(s, "cats_int64s", np.int64)
     if not len(categories):
         raise s.refuse("only categories that are integers are supported")
-    place = looked_up(s, cast(s, x, "i64"), categories, np.arange(len(categories)), len(categories))
+    place = looked_up(s, s.cast(x, "i64"), categories, np.arange(len(categories)), len(categories))
     values = s.g.constant(np.array([0, 1], np.float32))
     return s.g(OneHot(len(categories), x.type.rank), place, values)
 
@@ -213,7 +211,7 @@ def linear_classifier(s: Site) -> Made:
         return labelled(s, winner, names), posted(s, scores, after)
     names = names if len(names) == 2 else np.array([0, 1])
     winner = s.g(Reshape(scores.type.shape[:1]), s.g(Greater(), scores, scalar(s.g, 0, scores)))
-    label = labelled(s, cast(s, winner, "i64"), names)
+    label = labelled(s, s.cast(winner, "i64"), names)
     if len(class_labels(s, "classlabels_ints")) != 2:
         return label, posted(s, scores, after)
     if not after.startswith("SOFTMAX"):  # ONNX Runtime takes no softmax of one score
@@ -223,7 +221,7 @@ def linear_classifier(s: Site) -> Made:
 
 def linear(s: Site, targets: int) -> Value:
     """Return X times the transposed coefficients, plus the intercepts, if there are any."""
-    x = cast(s, matrix(s), "f32")
+    x = s.cast(matrix(s), "f32")
     weights = array(s, "coefficients", np.float32)
     if targets < 1 or len(weights) % targets:
         raise s.wrong(f"{len(weights)} coefficients do not fit {targets} targets")

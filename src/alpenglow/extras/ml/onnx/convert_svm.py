@@ -7,7 +7,6 @@ import numpy as np
 from alpenglow.extras.ml.onnx.convert_ml import ML, array, class_labels, labelled, matrix
 from alpenglow.extras.ml.onnx.convert_scores import posted
 from alpenglow.extras.ml.probability import Couple
-from alpenglow.frontends.onnx.convert.elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
@@ -95,7 +94,7 @@ def pairwise(s: Site, weights: Array, counts: Array) -> Array:
 def votes(s: Site, duels: Value, classes: int) -> Value:
     """Return how many duels each class wins."""
     first, second = np.array(pairs(classes)).T
-    won = cast(s, s.g(Greater(), duels, scalar(s.g, 0, duels)), "f32")
+    won = s.cast(s.g(Greater(), duels, scalar(s.g, 0, duels)), "f32")
     wins = (first[:, None] == np.arange(classes)).astype(np.float32)
     losses = (second[:, None] == np.arange(classes)).astype(np.float32)
     # A duel gives one vote: its first class gets it where `won` is 1, its second where it is 0.
@@ -111,7 +110,7 @@ def best(s: Site, scores: Value, positive: bool) -> Value:
         return winner
     top = s.g(Maximum(), *(column(s, scores, i) for i in range(2)))
     limit = np.nextafter(np.float32(0.5), np.float32(0)) if positive else 0
-    above = cast(s, s.g(Greater(), top, scalar(s.g, float(limit), top)), "i64")
+    above = s.cast(s.g(Greater(), top, scalar(s.g, float(limit), top)), "i64")
     return s.g(Maximum(), winner, above)
 
 
@@ -155,7 +154,7 @@ def probabilities(s: Site, duels: Value, classes: int) -> Value:
 
 def lines(s: Site, weights: Array, shift: float) -> Value:
     """Return X times the transposed weights plus a number."""
-    y = times(s, cast(s, matrix(s), "f32"), weights)
+    y = times(s, s.cast(matrix(s), "f32"), weights)
     return s.g(Add(), y, scalar(s.g, shift, y))
 
 
@@ -169,12 +168,12 @@ def compared(s: Site, vectors: Array, count: int) -> Value:
     if len(vectors) % count:
         raise s.wrong(f"{len(vectors)} numbers are no {count} support vectors")
     vectors = vectors.reshape(count, -1)
-    x = cast(s, matrix(s), "f32")
+    x = s.cast(matrix(s), "f32")
     gamma, offset, degree = (*map(float, s.attribute("kernel_params", ())), 0.0, 0.0, 0.0)[:3]
     kind = s.attribute("kernel_type", "LINEAR")
     if kind == "RBF":
         distance = squares(s, x, vectors)
-        return cast(s, s.g(Exp(), s.g(Mul(), distance, scalar(s.g, -gamma, distance))), "f32")
+        return s.cast(s.g(Exp(), s.g(Mul(), distance, scalar(s.g, -gamma, distance))), "f32")
     y = times(s, x, vectors)
     if kind == "LINEAR":
         return y
@@ -189,7 +188,7 @@ def squares(s: Site, x: Value, vectors: Array) -> Value:
 
     They are |x|² - 2 x·v + |v|², which f32 would cancel away.
     """
-    x, wide = cast(s, x, "f64"), vectors.astype(np.float64)
+    x, wide = s.cast(x, "f64"), vectors.astype(np.float64)
     product = times(s, x, -2 * wide)
     own = s.g(ReduceSum((1,)), s.g(Mul(), x, x))
     theirs = s.g.constant((wide * wide).sum(axis=1))

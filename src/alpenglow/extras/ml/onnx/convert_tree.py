@@ -11,7 +11,6 @@ from alpenglow.extras.ml.onnx.convert_ml import ML, array, class_labels, labelle
 from alpenglow.extras.ml.onnx.convert_scores import TRANSFORMS, posted, probit
 from alpenglow.extras.ml.onnx.forest import MEMBER, Nodes, depth, plain
 from alpenglow.extras.ml.tree import TreeEnsemble, records
-from alpenglow.frontends.onnx.convert.elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.graph import Value
@@ -45,13 +44,13 @@ class Forest:
 @on("TreeEnsemble", domain=ML, since=5)
 def tree_ensemble(s: Site) -> Made:
     x = s.input(0)
-    wide = matrix(s) if x.type.dtype != "f16" else cast(s, matrix(s), "f32")
+    wide = matrix(s) if x.type.dtype != "f16" else s.cast(matrix(s), "f32")
     targets = s.attribute("n_targets", 1)
     aggregate, after = s.attribute("aggregate_function", 1), s.attribute("post_transform", 0)
     if aggregate not in range(len(AGGREGATES)) or after not in range(len(TRANSFORMS)):
         raise s.wrong(f"aggregate {aggregate}, post_transform {after}")
     y = grown(s, wide, modern(s, wide.type.numpy), targets, AGGREGATES[aggregate])
-    return cast(s, finished(s, y, TRANSFORMS[after]), x.type.dtype)
+    return s.cast(finished(s, y, TRANSFORMS[after]), x.type.dtype)
 
 
 def modern(s: Site, dtype: np.dtype[np.floating]) -> Forest:
@@ -101,7 +100,7 @@ def tree_ensemble_regressor(s: Site) -> Made:
         raise s.wrong(f"aggregate_function is '{aggregate}'")
     y = grown(s, x, classic(s, "target", x.type.numpy), targets, aggregate)
     y = based(s, y, numbers(s, "base_values", x.type.numpy))
-    return finished(s, cast(s, y, "f32"), s.attribute("post_transform", "NONE"))
+    return finished(s, s.cast(y, "f32"), s.attribute("post_transform", "NONE"))
 
 
 @on("TreeEnsembleClassifier", domain=ML)
@@ -116,7 +115,7 @@ def tree_ensemble_classifier(s: Site) -> Made:
         return one_score(s, scores, names, base, bool((forest.weight >= 0).all()), after)
     if len(base) == len(names):
         scores = based(s, scores, base)
-    scores = cast(s, scores, "f32")
+    scores = s.cast(scores, "f32")
     if len(names) == 2 and named == {1}:
         winner = decided(s, column(s, scores, 1), bool((forest.weight >= 0).all()))
     else:
@@ -132,7 +131,7 @@ def one_score(
     What is said of the first of two classes is the score of the second.  It is a probability if
     no weight is negative, else the logarithm of odds or the like.
     """
-    score = cast(s, based(s, column(s, scores, 0), base), "f32")
+    score = s.cast(based(s, column(s, scores, 0), base), "f32")
     label = labelled(s, decided(s, score, positive), names)
     if after == "LOGISTIC":
         return [label, s.g(Concat(1), s.g(Sigmoid(), s.g(Neg(), score)), s.g(Sigmoid(), score))]
@@ -144,7 +143,7 @@ def one_score(
 def decided(s: Site, score: Value, positive: bool) -> Value:
     """Return 1 where score[N, 1] stands for the second class, else 0."""
     above = s.g(Greater(), score, scalar(s.g, 0.5 if positive else 0, score))
-    return cast(s, s.g(Reshape(score.type.shape[:1]), above), "i64")
+    return s.cast(s.g(Reshape(score.type.shape[:1]), above), "i64")
 
 
 def column(s: Site, scores: Value, i: int) -> Value:
@@ -155,7 +154,7 @@ def column(s: Site, scores: Value, i: int) -> Value:
 def real(s: Site) -> Value:
     """Return X as rows of floats."""
     x = matrix(s)
-    return cast(s, x, "f64" if x.type.dtype == "f64" else "f32")
+    return s.cast(x, "f64" if x.type.dtype == "f64" else "f32")
 
 
 def numbers(s: Site, name: str, dtype: np.dtype[np.floating]) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from alpenglow.frontends.onnx.file.attributes import element_type
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import fixed, presume
@@ -15,11 +13,10 @@ from alpenglow.ops.elementwise.arithmetic import Mul
 from alpenglow.ops.product.attention import STAGES, Attention
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.product.rotary import RotaryEmbedding
-from alpenglow.ops.reduction.reduction import as_type
 from alpenglow.ops.sequence.cache import UpdateCache
 from alpenglow.ops.sequence.linear_attention import LinearAttention
 from alpenglow.ops.tensor.gather import Gather
-from alpenglow.ops.tensor.movement import Concat, Pad, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.tensor.movement import Concat, Pad, Reshape, Slice, Transpose
 
 LARGEST = (1 << 63) - 1
 """As much as an i64 holds."""
@@ -63,13 +60,7 @@ def by_head(s: Site, x: Value, attribute: str) -> Value:
     """Return x[B, H, T, E] as it is, and x[B, T, H·E] as that."""
     if x.type.rank == 4:
         return x
-    heads = s.needed(attribute)
-    if x.type.rank != 3 or heads < 1:
-        raise s.wrong(f"{x.type} has no {heads} heads")
-    batch, steps, size = x.type.shape
-    if known(size) and size % heads:
-        raise s.wrong(f"{x.type} does not divide into {heads} heads")
-    return s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((batch, steps, heads, size // heads)), x))
+    return s.g(Transpose((0, 2, 1, 3)), split_last(s, x, s.needed(attribute)))
 
 
 def joined_heads(s: Site, y: Value) -> Value:
@@ -91,8 +82,7 @@ def scale_or_usual(s: Site, q: Value) -> float:
 
 def usual_scale(q: Value) -> float:
     """Return 1 / sqrt(head size)."""
-    size = q.type.shape[-1]
-    size = fixed(size)
+    size = fixed(q.type.shape[-1])
     return float(size) ** -0.5 if size else 1.0
 
 
@@ -104,11 +94,9 @@ def mask_of(s: Site, keys: Dim) -> Value | None:
     extent = mask.type.shape[-1]
     if presume(extent - keys, ">="):
         return mask
-    missing = keys - extent
-    missing = fixed(missing)
     rank = mask.type.rank
     value = 0.0 if mask.type.dtype == "bool" else float("-inf")
-    after = (*[0] * (rank - 1), missing)
+    after = (*[0] * (rank - 1), fixed(keys - extent))
     return s.g(Pad((0,) * rank, after, "constant", value), mask)
 
 
@@ -117,10 +105,7 @@ def rotary_embedding(s: Site) -> Made:
     x, caches = s.input(0), [s.input(1), s.input(2)]
     flat, shape = x.type.rank == 3, x.type.shape
     if flat:
-        heads = s.needed("num_heads")
-        if heads < 1 or (known(shape[2]) and shape[2] % heads):
-            raise s.wrong(f"{x.type} does not divide into {heads} heads")
-        x = s.g(Reshape((*shape[:2], heads, shape[2] // heads)), x)
+        x = split_last(s, x, s.needed("num_heads"))
     elif x.type.rank != 4:
         raise s.wrong(f"x is {x.type}, expected rank 3 or 4")
     positions = s.optional(3)
@@ -149,8 +134,7 @@ def tensor_scatter(s: Site) -> Made:
     if mode not in ("linear", "circular"):
         raise s.wrong(f"mode is '{mode}', expected linear or circular")
     if start is None:
-        zero = s.g.constant(np.zeros((1,), np.int64))
-        start = stretch(s.g, zero, cache.type.shape[:1])
+        start = s.full(0, "i64", cache.type.shape[:1])
     op = UpdateCache(s.attribute("axis", -2), mode == "circular")
     axis = normal_axis(op, op.axis, cache.type.rank)
     most = LARGEST if op.circular or update.type.rank != cache.type.rank else (
@@ -172,16 +156,13 @@ def linear_attention(s: Site) -> Made:
             f"{beta is not None}; expected one of {', '.join(RULES)} with what it needs"
         )
     shape = (q.type.shape[0], groups, q.type.shape[3], v.type.shape[3])
-    if before is None:
-        state = stretch(s.g, s.g.constant(np.zeros((), v.type.with_dtype(wide).numpy)), shape)
-    else:
-        state = as_type(s.g, before, wide)
+    state = s.full(0, wide, shape) if before is None else s.cast(before, wide)
     gate = None if decay is None else split_last(s, decay, groups)
     node = s.g.add(LinearAttention(scale_or_usual(s, q)), [q, k, v, state, gate, beta])
     y, after = node.results
     batch, steps, heads, width = y.type.shape
     kept = (q if before is None else before).type.dtype
-    return [s.g(Reshape((batch, steps, heads * width)), y), as_type(s.g, after, kept)]
+    return [s.g(Reshape((batch, steps, heads * width)), y), s.cast(after, kept)]
 
 
 RULES = {
@@ -208,11 +189,10 @@ def causal_conv_with_state(s: Site) -> Made:
     x, w, past = s.input(0), s.input(1), s.optional(3)
     if x.type.rank != 3 or w.type.rank != 3:
         raise s.wrong(f"x is {x.type} and weight is {w.type}")
-    batch, channels, steps = x.type.shape
-    channels = fixed(channels)
+    batch, channels, steps = x.type.shape[0], fixed(x.type.shape[1]), x.type.shape[2]
     before = w.type.shape[2] - 1
     if past is None:
-        past = stretch(s.g, s.g.constant(np.zeros((), x.type.numpy)), (batch, channels, before))
+        past = s.full(0, x.type.dtype, (batch, channels, before))
     whole = s.g(Concat(2), past, x)
     y = s.g(Conv(group=channels), whole, w, s.optional(2))
     function = s.attribute("activation", "none")

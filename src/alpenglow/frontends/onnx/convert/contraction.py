@@ -61,8 +61,8 @@ def fitted(
     axes = zip(extents, kernel, wants, strides, dilations, extra, strict=True)
     for d, k, want, stride, dilation, q in axes:
         d, k = fixed(d), fixed(k)
-        full = (int(d) - 1) * stride + (int(k) - 1) * dilation + 1 + q
-        total = full - (int(d) * stride if want is None else want)
+        full = (d - 1) * stride + (k - 1) * dilation + 1 + q
+        total = full - (d * stride if want is None else want)
         cut = max(total, 0)
         before.append(cut // 2 if upper else cut - cut // 2)
         after.append(cut - before[-1])

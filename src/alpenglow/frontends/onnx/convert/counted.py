@@ -10,7 +10,6 @@ from alpenglow.frontends.movement import head
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.dims import known, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.op import normal_axis
 from alpenglow.ops.elementwise.comparison import GreaterOrEqual
 from alpenglow.ops.image.suppress import Suppress
 from alpenglow.ops.tensor.gather import Gather, GatherNd
@@ -29,7 +28,7 @@ def compress(s: Site) -> Made:
     choice = s.attribute("axis")
     if choice is None:
         x = s.g(Reshape((product(x.type.shape),)), x)
-    axis = normal_axis(Gather(), choice or 0, x.type.rank)
+    axis = s.axis(choice or 0, x.type.rank)
     if condition.type.rank != 1:
         raise s.wrong(f"condition is {condition.type}, expected one axis")
     # What the condition does not reach is left out; what it says past the end says nothing.
@@ -51,7 +50,7 @@ def unique_values(s: Site, sort: bool) -> tuple[Value, Value, Value, Value]:
     choice = s.attribute("axis")
     if choice is None:
         x = s.g(Reshape((product(x.type.shape),)), x)
-    axis = normal_axis(Gather(), choice or 0, x.type.rank)
+    axis = s.axis(choice or 0, x.type.rank)
     return s.kinds(x, axis, sort)
 
 

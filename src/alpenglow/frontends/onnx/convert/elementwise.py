@@ -121,7 +121,7 @@ def erf(s: Site) -> Made:
     x = s.input(0)
     if x.type.dtype in FLOATS:
         return s.g(transcendental.Erf(), x)
-    return cast(s, s.g(transcendental.Erf(), cast(s, x, "f64")), x.type.dtype)
+    return s.cast(s.g(transcendental.Erf(), s.cast(x, "f64")), x.type.dtype)
 
 
 # ── activations with numbers as attributes ──
@@ -183,7 +183,7 @@ def shrink(s: Site) -> Made:
     op = activation.Shrink(s.attribute("lambd", 0.5), s.attribute("bias", 0.0))
     if x.type.dtype in FLOATS:
         return s.g(op, x)
-    return cast(s, s.g(op, cast(s, x, "f64")), x.type.dtype)
+    return s.cast(s.g(op, s.cast(x, "f64")), x.type.dtype)
 
 
 @on("PRelu")
@@ -206,21 +206,21 @@ def prelu(s: Site) -> Made:
 @on("Sum")
 def add_all(s: Site) -> Made:
     values, dtype = widened(s)
-    return cast(s, joined(s, arithmetic.Add(), values), dtype)
+    return s.cast(joined(s, arithmetic.Add(), values), dtype)
 
 
 @on("Mean")
 def mean(s: Site) -> Made:
     values, dtype = widened(s)
     total = joined(s, arithmetic.Add(), values)
-    return cast(s, s.g(arithmetic.Div(), total, scalar(s.g, len(values), total)), dtype)
+    return s.cast(s.g(arithmetic.Div(), total, scalar(s.g, len(values), total)), dtype)
 
 
 def widened(s: Site) -> tuple[list[Value], str]:
     """Return all operands, stretched, and their type; short floats as f32, to round sums once."""
     values = s.broadcast(*s.required())
     dtype = values[0].type.dtype if values else "f32"
-    return [cast(s, v, "f32") if dtype in HALVES else v for v in values], dtype
+    return [s.cast(v, "f32") if dtype in HALVES else v for v in values], dtype
 
 
 @on("Mod")
@@ -239,7 +239,7 @@ def power(s: Site) -> Made:
     if dtype == y.type.dtype:
         return s.g(arithmetic.Pow(), x, y)
     wide = power_type(dtype, y.type.dtype)
-    return cast(s, s.g(arithmetic.Pow(), cast(s, x, wide), cast(s, y, wide)), dtype)
+    return s.cast(s.g(arithmetic.Pow(), s.cast(x, wide), s.cast(y, wide)), dtype)
 
 
 def power_type(base: str, exponent: str) -> str:
@@ -272,7 +272,7 @@ def is_nan(s: Site) -> Made:
 def wide(s: Site) -> Value:
     """Return the first operand, as f32 if its floats have a byte or less."""
     x = s.input(0)
-    return cast(s, x, "f32") if x.type.dtype in NARROW_FLOATS else x
+    return s.cast(x, "f32") if x.type.dtype in NARROW_FLOATS else x
 
 
 @on("Clip")
@@ -313,7 +313,7 @@ def cast_by_name(s: Site) -> Made:
     to = str(s.needed("to"))
     if to not in onnx.TensorProto.DataType.keys():  # noqa: SIM118  (no dict)
         raise s.wrong(f"to is '{to}', which is no element type")
-    return cast(s, s.input(0), element_type(onnx.TensorProto.DataType.Value(to), "Cast: to"))
+    return s.cast(s.input(0), element_type(onnx.TensorProto.DataType.Value(to), "Cast: to"))
 
 
 @on("Cast", since=6)
@@ -351,11 +351,6 @@ def rounded(s: Site, dtype: str) -> Value:
 def bit_cast(s: Site) -> Made:
     x, dtype = s.input(0), element_type(s.needed("to"), "BitCast: to")
     return x if x.type.dtype == dtype else s.g(select.BitCast(dtype), x)
-
-
-def cast(s: Site, x: Value, dtype: str) -> Value:
-    """Return x with elements of type `dtype`; x itself if it has them."""
-    return x if x.type.dtype == dtype else s.g(Cast(dtype), x)
 
 
 def dropped(s: Site, mask: str) -> Made:

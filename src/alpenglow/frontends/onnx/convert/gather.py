@@ -5,7 +5,6 @@ from __future__ import annotations
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
-from alpenglow.ir.op import normal_axis
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.tensor.gather import (
     Gather,
@@ -21,15 +20,13 @@ from alpenglow.ops.tensor.places import INDICES
 
 @on("Gather")
 def gather(s: Site) -> Made:
-    data = s.input(0)
-    axis = normal_axis(Gather(), s.attribute("axis", 0), data.type.rank)
+    data, axis = s.input(0), s.named_axis(0)
     return s.g(Gather(axis), data, indices_on(s, axis))
 
 
 @on("GatherElements", since=11)
 def gather_elements(s: Site) -> Made:
-    data = s.input(0)
-    axis = normal_axis(GatherElements(), s.attribute("axis", 0), data.type.rank)
+    data, axis = s.input(0), s.named_axis(0)
     return s.g(GatherElements(axis), data, indices_on(s, axis))
 
 
@@ -42,8 +39,7 @@ def gather_nd(s: Site) -> Made:
 @on("Scatter", since=9)
 @on("ScatterElements", since=11)
 def scatter_elements(s: Site) -> Made:
-    data = s.input(0)
-    axis = normal_axis(ScatterElements(), s.attribute("axis", 0), data.type.rank)
+    data, axis = s.input(0), s.named_axis(0)
     reduction = s.attribute("reduction", "none")
     return s.g(ScatterElements(axis, reduction), data, indices_on(s, axis), s.input(2))
 
@@ -73,16 +69,13 @@ def tuples_on(s: Site, first: int = 0) -> Value:
 @on("OneHot", since=9)
 def one_hot(s: Site) -> Made:
     indices = s.input(0)
-    depth: tuple[Dim, ...]
+    depths: tuple[Dim, ...]
     if s.input(1).type.dtype in FLOATS:  # ONNX allows any number
-        depth = tuple(int(d) for d in s.constant(1).reshape(-1))
+        depths = tuple(int(d) for d in s.constant(1).reshape(-1))
     else:
-        depth = s.dims(1)
-    if len(depth) != 1:
-        raise s.wrong(f"depth has {len(depth)} elements, expected one")
-    op = OneHot(depth[0], s.attribute("axis", -1))
-    axis = normal_axis(op, op.axis, indices.type.rank + 1)
-    return s.g(OneHot(depth[0], axis), indices, s.input(2))
+        depths = s.dims(1)
+    axis = s.axis(s.attribute("axis", -1), indices.type.rank + 1)
+    return s.g(OneHot(s.single(1, depths), axis), indices, s.input(2))
 
 
 @on("TopK")
@@ -92,15 +85,10 @@ def top_k_attribute(s: Site) -> Made:
 
 @on("TopK", since=10)
 def top_k(s: Site) -> Made:
-    k = s.dims(1)
-    if len(k) != 1:
-        raise s.wrong(f"k has {len(k)} elements, expected one")
-    return largest(s, k[0])
+    return largest(s, s.single(1, s.dims(1)))
 
 
 def largest(s: Site, k: Dim) -> tuple[Value, ...]:
     """Return the k largest or smallest elements of input 0, always sorted, and their indices."""
-    x = s.input(0)
-    op = TopK(s.attribute("axis", -1), k, bool(s.attribute("largest", 1)))
-    axis = normal_axis(op, op.axis, x.type.rank)
-    return s.g.add(TopK(axis, k, op.largest), [x]).results
+    op = TopK(s.named_axis(-1), k, bool(s.attribute("largest", 1)))
+    return s.g.add(op, [s.input(0)]).results

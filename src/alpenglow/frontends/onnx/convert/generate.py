@@ -104,10 +104,7 @@ def integer_range(s: Site, dtype: str) -> Made:
 
 def number(s: Site, i: int) -> float:
     """Return constant operand i, which has one element, as a Python number."""
-    array = s.constant(i)
-    if array.size != 1:
-        raise s.wrong(f"input {i} has {array.size} elements, expected one")
-    return float(array.reshape(-1)[0])
+    return float(s.single(i, s.constant(i).reshape(-1).tolist()))
 
 
 @on("EyeLike")

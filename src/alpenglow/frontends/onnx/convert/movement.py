@@ -10,7 +10,6 @@ from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.slices import FAR
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.op import normal_axis
 from alpenglow.ops.tensor.movement import Concat, Pad, Reshape, Slice, Transpose, Trilu, stretch
 from alpenglow.ops.tensor.order import ReverseSequence
 
@@ -221,8 +220,7 @@ def center_crop_pad(s: Site) -> Made:
         raise s.wrong(f"{len(wanted)} extents given for {len(axes)} axes")
     before, after = [0] * rank, [0] * rank
     for axis, size in zip(axes, wanted, strict=True):
-        extent = x.type.shape[axis]
-        extent = fixed(extent)
+        extent = fixed(x.type.shape[axis])
         more = size - extent
         before[axis] = more // 2 if more > 0 else -(-more // 2)
         after[axis] = more - before[axis]
@@ -279,9 +277,10 @@ def trilu(s: Site) -> Made:
 @on("ReverseSequence", since=10)
 def reverse_sequence(s: Site) -> Made:
     batch, time = s.attribute("batch_axis", 1), s.attribute("time_axis", 0)
-    x, op = s.input(0), ReverseSequence(batch, time)
-    extent = x.type.shape[normal_axis(op, time, x.type.rank)]
-    return s.g(op, x, s.within(s.input(1), 0, extent, "a sequence length"))
+    x = s.input(0)
+    extent = x.type.shape[s.axis(time, x.type.rank)]
+    lengths = s.within(s.input(1), 0, extent, "a sequence length")
+    return s.g(ReverseSequence(batch, time), x, lengths)
 
 
 def normal_axes(s: Site, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alpenglow.frontends.onnx.convert.reduction import axis_of
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
@@ -28,7 +27,7 @@ def shares(name: str, build: Callable[[int], Op]) -> None:
     @on(name)
     def flattened(s: Site) -> Made:
         x = s.input(0)
-        axis = axis_of(s, s.attribute("axis", 1))
+        axis = s.named_axis(1)
         rows: tuple[Dim, ...] = (product(x.type.shape[:axis]), product(x.type.shape[axis:]))
         if axis == x.type.rank - 1:
             return s.g(build(axis), x)
@@ -36,7 +35,7 @@ def shares(name: str, build: Callable[[int], Op]) -> None:
 
     @on(name, since=13)
     def along_axis(s: Site) -> Made:
-        return s.g(build(axis_of(s, s.attribute("axis", -1))), s.input(0))
+        return s.g(build(s.named_axis(-1)), s.input(0))
 
 
 shares("Softmax", Softmax)
@@ -47,7 +46,7 @@ shares("Hardmax", Hardmax)
 @on("LayerNormalization")
 def layer_normalization(s: Site) -> Made:
     x, scale, bias = s.input(0), s.input(1), s.optional(2)
-    axis = axis_of(s, s.attribute("axis", -1))
+    axis = s.named_axis(-1)
     epsilon = s.attribute("epsilon", 1e-5)
     inner = x.type.shape[axis:]
     if stretches(scale, inner) and (bias is None or stretches(bias, inner)):
@@ -73,7 +72,7 @@ def stretches(v: Value, shape: tuple[Dim, ...]) -> bool:
 @on("RMSNormalization")
 def rms_normalization(s: Site) -> Made:
     x, scale = s.input(0), s.input(1)
-    axis = axis_of(s, s.attribute("axis", -1))
+    axis = s.named_axis(-1)
     op = RMSNorm(axis, s.attribute("epsilon", 1e-5))
     return s.g(op, x, stretch(s.g, scale, x.type.shape[axis:]))
 
@@ -106,13 +105,13 @@ def group_normalization(s: Site) -> Made:
 
 @on("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(s: Site) -> Made:
-    axes = {axis_of(s, a) for a in s.attribute("axes", (0, 2, 3))}
-    return s.g(MeanVarianceNorm(tuple(sorted(axes))), s.input(0))
+    axes = s.axes(s.attribute("axes", (0, 2, 3)), s.input(0).type.rank)
+    return s.g(MeanVarianceNorm(axes), s.input(0))
 
 
 @on("LpNormalization")
 def lp_normalization(s: Site) -> Made:
-    return s.g(LpNorm(axis_of(s, s.attribute("axis", -1)), s.attribute("p", 2)), s.input(0))
+    return s.g(LpNorm(s.named_axis(-1), s.attribute("p", 2)), s.input(0))
 
 
 @on("LRN")

@@ -190,8 +190,7 @@ def initial(s: Site, i: int, direction: int, batch: Dim, units: int, batch_first
     """Return the initial state [B, H] of a direction: operand i, or zeros."""
     states = s.optional(i)
     if states is None:
-        zero = s.g.constant(np.zeros((), s.input(0).type.numpy))
-        return stretch(s.g, zero, (batch, units))
+        return s.full(0, s.input(0).type.dtype, (batch, units))
     if batch_first:
         states = s.g(Transpose((1, 0, 2)), states)
     return of_direction(s, states, direction)

@@ -36,15 +36,7 @@ def axes_of(s: Site, numbers: tuple[int, ...]) -> tuple[int, ...]:
     rank = s.input(0).type.rank
     if not numbers:
         return () if s.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted({axis_of(s, a) for a in numbers}))
-
-
-def axis_of(s: Site, axis: int) -> int:
-    """Return an axis of input 0 counted from the front; raise ModelError if it has no such axis."""
-    x = s.input(0).type
-    if not -x.rank <= axis < x.rank:
-        raise s.wrong(f"axis {axis} is not in {x}")
-    return axis % x.rank
+    return s.axes(numbers, rank)
 
 
 reduces("ReduceSum", reduction.ReduceSum, operand_since=13)
@@ -72,7 +64,7 @@ def arg_min(s: Site) -> Made:
 def choice(s: Site) -> tuple[int, bool, bool]:
     """Return the axis, keepdims and last of an ArgMax or ArgMin."""
     last = bool(s.attribute("select_last_index", 0))
-    return axis_of(s, s.attribute("axis", 0)), bool(s.attribute("keepdims", 1)), last
+    return s.named_axis(0), bool(s.attribute("keepdims", 1)), last
 
 
 @on("CumSum")
@@ -87,8 +79,6 @@ def cum_prod(s: Site) -> Made:
 
 def order(s: Site) -> tuple[int, bool, bool]:
     """Return the axis, exclusive and reverse of a CumSum or CumProd."""
-    axes = s.ints(1)
-    if len(axes) != 1:
-        raise s.wrong(f"the axis is {axes}, expected one number")
+    axis = s.axis(s.single(1, s.ints(1)), s.input(0).type.rank)
     exclusive, reverse = bool(s.attribute("exclusive", 0)), bool(s.attribute("reverse", 0))
-    return axis_of(s, axes[0]), exclusive, reverse
+    return axis, exclusive, reverse

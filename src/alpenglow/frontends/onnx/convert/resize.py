@@ -11,7 +11,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert.movement import normal_axes
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import fixed
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.image.resize import Resize
@@ -116,17 +116,14 @@ def same_ratio(
     """Return extents in the input's proportions that reach `sizes` on one of the axes."""
     ratios = []
     for axis in axes:
-        d, size = shape[axis], sizes[axis]
-        d, size = fixed(d), fixed(size)
+        d, size = fixed(shape[axis]), fixed(sizes[axis])
         if d == 0:
             raise ModelError(f"Resize: an empty axis cannot get extent {size} in proportion")
-        ratios.append(int(size) / int(d))
+        ratios.append(size / d)
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     kept = list(sizes)
     for axis in axes:
-        extent = shape[axis]
-        assert known(extent)
-        kept[axis] = int(np.floor(scale * int(extent) + 0.5))
+        kept[axis] = int(np.floor(scale * fixed(shape[axis]) + 0.5))
     return ResizedExtents(tuple(kept), spread(axes, (scale,) * len(axes), len(shape), 1.0))
 
 
@@ -155,11 +152,9 @@ def cropped(
     roi = floats(s, 1)
     sizes = list(scaled(s, shape, scales))
     for i, axis in enumerate(axes):
-        d, share = shape[axis], roi[len(axes) + i] - roi[i]
-        if share == 1.0:
-            continue
-        d = fixed(d)
-        sizes[axis] = int(np.floor(int(d) * share * scales[axis]))
+        share = roi[len(axes) + i] - roi[i]
+        if share != 1.0:
+            sizes[axis] = int(np.floor(fixed(shape[axis]) * share * scales[axis]))
     return tuple(sizes)
 
 

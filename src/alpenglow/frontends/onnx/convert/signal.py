@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
-
 import numpy as np
 
 from alpenglow.frontends.onnx.file.attributes import element_type
@@ -14,8 +11,6 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NUMBERS, TensorType
 from alpenglow.ops.sequence.signal import CosineWindow, Dft, Stft, mel_weights
 from alpenglow.ops.tensor.movement import Reshape
-
-T = TypeVar("T")
 
 WINDOWS = {
     "HannWindow": (0.5, 0.5),
@@ -31,7 +26,7 @@ def dft_along_attribute(s: Site) -> Made:
 
 @on("DFT", since=20)
 def dft(s: Site) -> Made:
-    axis = -2 if s.optional(2) is None else single(s, 2, s.ints(2))
+    axis = -2 if s.optional(2) is None else s.single(2, s.ints(2))
     return spectrum(s, axis)
 
 
@@ -45,7 +40,7 @@ def spectrum(s: Site, axis: int) -> Value:
     extent = x.type.shape[axis]
     length: Dim = 2 * (extent - 1) if inverse and onesided else extent
     if s.optional(1) is not None:
-        length = single(s, 1, s.dims(1))
+        length = s.single(1, s.dims(1))
     return s.g(Dft(axis % rank, length, inverse, onesided), x)
 
 
@@ -57,11 +52,11 @@ def stft(s: Site) -> Made:
     if x.type.rank != 3:
         raise s.wrong(f"the signal is {x.type}, expected rank 3, or 2 of real numbers")
     if s.optional(3) is not None:
-        length = single(s, 3, s.dims(3))
+        length = s.single(3, s.dims(3))
     else:
         length = x.type.shape[1] if window is None else window.type.shape[0]
     onesided = bool(s.attribute("onesided", 1))
-    return s.g(Stft(length, single(s, 1, s.ints(1)), onesided), x, window)
+    return s.g(Stft(length, s.single(1, s.ints(1)), onesided), x, window)
 
 
 @on("HannWindow", since=17)
@@ -69,14 +64,14 @@ def stft(s: Site) -> Made:
 @on("BlackmanWindow", since=17)
 def window(s: Site) -> Made:
     periodic = bool(s.attribute("periodic", 1))
-    size = single(s, 0, s.dims(0))
+    size = s.single(0, s.dims(0))
     return s.g(CosineWindow(size, WINDOWS[s.op_type], periodic, output_type(s)))
 
 
 @on("MelWeightMatrix", since=17)
 def mel_weight_matrix(s: Site) -> Made:
-    bins, length, rate = (single(s, i, s.ints(i)) for i in range(3))
-    low, high = (float(single(s, i, s.constant(i).reshape(-1).tolist())) for i in (3, 4))
+    bins, length, rate = (s.single(i, s.ints(i)) for i in range(3))
+    low, high = (float(s.single(i, s.constant(i).reshape(-1).tolist())) for i in (3, 4))
     if bins < 0 or length < 1 or rate < 1 or not 0 <= low <= high < np.inf:
         raise s.wrong(
             f"cannot make {bins} bands from {low} to {high} Hz of {length} samples"
@@ -92,10 +87,3 @@ def output_type(s: Site) -> str:
     if dtype not in NUMBERS:
         raise s.wrong(f"output_datatype is {dtype}, expected numbers")
     return dtype
-
-
-def single(s: Site, i: int, elements: Sequence[T]) -> T:
-    """Return the one element of operand i."""
-    if len(elements) != 1:
-        raise s.wrong(f"input {i} has {len(elements)} elements, expected one")
-    return elements[0]

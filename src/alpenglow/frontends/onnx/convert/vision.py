@@ -5,7 +5,6 @@ that are put back.
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.convert.elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
@@ -107,10 +106,10 @@ def max_roi_pool(s: Site) -> Made:
     if rois.type.rank != 2 or rois.type.shape[1] != 5 or rois.type.dtype not in FLOATS:
         return s.g(op, x, rois)  # its type rule says what is wrong
     count = rois.type.shape[0]
-    batch = cast(s, s.g(Slice((0, 0), (count, 1), (1, 1)), rois), "i64")
+    batch = s.cast(s.g(Slice((0, 0), (count, 1), (1, 1)), rois), "i64")
     batch = s.within(batch, 0, x.type.shape[0] - 1, "a batch index")
     box = s.g(Slice((0, 1), (count, 4), (1, 1)), rois)
-    return s.g(op, x, s.g(Concat(1), cast(s, batch, rois.type.dtype), box))
+    return s.g(op, x, s.g(Concat(1), s.cast(batch, rois.type.dtype), box))
 
 
 @on("Col2Im", since=18)

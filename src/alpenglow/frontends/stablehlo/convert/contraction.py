@@ -161,8 +161,7 @@ def _grouped(s: Site, x: Value, w: Value) -> tuple[Value, Value, int]:
         raise s.wrong(f"{features} groups of features, {batches} of batches")
     if batches == 1:
         return x, w, features
-    n, c, *rest = x.type.shape
-    n = fixed(n)
+    n, (_, c, *rest) = fixed(x.type.shape[0]), x.type.shape
     if n % batches:
         raise s.wrong(f"{n} samples are divided into {batches} groups")
     apart = s.reshaped(x, (batches, n // batches, c, *rest))

@@ -37,8 +37,7 @@ def audio_spectrogram(s: Site) -> Made:
     """
     x = s.rank(0, 2)
     size, stride, squared = chosen(s, "window_size", "stride", "magnitude_squared")
-    samples, channels = x.type.shape
-    samples = fixed(samples)
+    samples, channels = fixed(x.type.shape[0]), x.type.shape[1]
     if size < 2 or stride < 1 or samples < size:
         raise s.wrong(f"no window of {size} every {stride} is in {x.type}")
     lines = s.reshaped(s.g(Transpose((1, 0)), x), (channels, samples, 1))
@@ -55,13 +54,11 @@ def audio_spectrogram(s: Site) -> Made:
 def mfcc(s: Site) -> Made:
     """Cepstral coefficients of squared spectra x[…, bins]: the cosine transform of logarithms of
     what is in bands, which are wider the higher they are."""
-    x, bins, rate = s.rank(0, 3), s.input(0).type.shape[-1], s.number(1)
+    x, bins, rate = s.rank(0, 3), fixed(s.input(0).type.shape[-1]), s.number(1)
     high, low, bands, count = chosen(
         s, "upper_frequency_limit", "lower_frequency_limit", "filterbank_channel_count",
         "dct_coefficient_count",
     )  # fmt: skip
-    bins = fixed(bins)
-    bins = int(bins)
     if bins < 2 or rate < 1 or not 0 <= low < high or not 0 < count <= bands:
         raise s.wrong(
             f"{count} coefficients of {bands} bands from {low} to {high} Hz are not in "

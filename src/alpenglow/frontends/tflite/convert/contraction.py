@@ -27,9 +27,7 @@ def of_fully_connected(s: Site) -> tuple[Value, Value]:
     x, w = s.input(0), s.rank(1, 2)
     if s.option("weights_format"):
         raise s.refuse("the weights are shuffled")
-    total, depth = product(x.type.shape), w.type.shape[1]
-    depth = fixed(depth)
-    depth = int(depth)
+    total, depth = product(x.type.shape), fixed(w.type.shape[1])
     if depth < 1 or not presume(total % depth, "=="):
         raise s.wrong(f"{x.type} are no rows for weights {w.type}")
     return s.reshaped(x, (total // depth, depth)), s.g(Transpose((1, 0)), w)

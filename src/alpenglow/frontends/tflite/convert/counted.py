@@ -66,10 +66,9 @@ def suppressed(s: Site) -> tuple[Value, Value]:
     shares more than the number before.
     """
     boxes, scores, most = s.rank(0, 2), s.rank(1, 1), s.number(2)
-    n = scores.type.shape[0]
+    n = fixed(scores.type.shape[0])
     if most < 0:
         raise s.wrong(f"{most} boxes are chosen")
-    n = fixed(n)
     share = s.scalar(3)
     overlap = s.g(NextAfter(), share, s.filled(-1, share))
     limit = s.g.constant(np.array(most, np.int64))

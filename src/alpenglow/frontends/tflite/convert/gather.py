@@ -63,8 +63,7 @@ def scatter_nd(s: Site) -> Made:
 
 def _added(s: Site, shape: Sequence[Dim], at: Value, updates: Value) -> Value:
     """Return zeros with updates added at places."""
-    empty = stretch(s.g, s.g.constant(np.zeros((), updates.type.numpy)), tuple(shape))
-    return s.g(ScatterNd("add"), empty, at, updates)
+    return s.g(ScatterNd("add"), s.full(0, updates.type.dtype, shape), at, updates)
 
 
 @on("SPARSE_TO_DENSE", moves=True)
@@ -86,7 +85,7 @@ def places(s: Site, indices: Value, shape: Sequence[Dim]) -> Value:
     depth = fixed(indices.type.shape[-1]) if indices.type.rank else 0
     if indices.type.dtype not in INTS or not 0 < depth <= len(shape):
         raise s.wrong(f"{indices.type} are no places in a shape of {tuple(shape)}")
-    return s.tuples(indices, shape[: int(depth)], negative=False)
+    return s.tuples(indices, shape[:depth], negative=False)
 
 
 @on("EMBEDDING_LOOKUP")
@@ -196,8 +195,7 @@ def segments(s: Site, data: Value, ids: Value, count: int, how: str) -> Value:
     dtype = DTYPES[data.type.dtype]
     limits = np.finfo(dtype) if data.type.dtype in FLOATS else np.iinfo(dtype)
     start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[how]
-    begin = s.g.constant(np.asarray(start, dtype))
-    empty = stretch(s.g, begin, (count, *data.type.shape[depth:]))
+    empty = s.full(start, data.type.dtype, (count, *data.type.shape[depth:]))
     rows = s.within(ids, 0, count - 1, "the number of a row")
     return s.g(ScatterNd(how), empty, s.reshaped(rows, (*rows.type.shape, 1)), data)
 

@@ -42,9 +42,8 @@ def landmarks_to_matrix(s: Site) -> Made:
     """The matrix of the region that holds chosen landmarks of x[1, N, 3], turned level."""
     options = options_of(s, *OF_REGION, "subset_idxs")
     points = s.rank(0, 3)
-    count = points.type.shape[1]
+    count = fixed(points.type.shape[1])
     chosen, ends = options["subset_idxs"], [options[n] for n in OF_REGION[:2]]
-    count = fixed(count)
     whole = isinstance(chosen, tuple) and all(isinstance(i, int) for i in (*chosen, *ends))
     if not whole or not chosen or not all(0 <= i < count for i in (*chosen, *ends)):
         raise s.wrong(f"options choose landmarks that {points.type} has not")
@@ -116,7 +115,6 @@ def transform_tensor(s: Site) -> Made:
     high, wide = (options[n] for n in ("output_height", "output_width"))
     one, rows, columns, channels = x.type.shape
     rows, columns = fixed(rows), fixed(columns)
-    rows, columns = int(rows), int(columns)
     if matrix.type.shape != (1, 4, 4) or one != 1 or min(high, wide, rows, columns) < 1:
         raise s.wrong(f"nothing is cut out of {x.type} by {matrix.type}")
     g = s.g

@@ -64,9 +64,7 @@ def is_delegated(s: Site) -> bool:
 def _count(s: Site) -> int:
     """Return of how many elements one is made."""
     shape = s.input(0).type.shape
-    count = dims_product([shape[a] for a in axes_of(s)])
-    count = fixed(count)
-    return int(count)
+    return fixed(dims_product([shape[a] for a in axes_of(s)]))
 
 
 def _sums(s: Site) -> Value:

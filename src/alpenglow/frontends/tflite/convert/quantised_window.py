@@ -85,8 +85,7 @@ def average(s: Site) -> Value:
 def window_sums(s: Site, x: Value, window: Window) -> Value:
     """Return the sums of windows of x[N, C, H, W], exact."""
     kernel, strides, pads, dilations = window
-    channels = x.type.shape[1]
-    channels = fixed(channels)
+    channels = fixed(x.type.shape[1])
     if x.type.dtype not in BYTES:
         x = s.cast(x, "f64")
     dtype = np.int8 if x.type.dtype in BYTES else np.float64

@@ -58,8 +58,7 @@ def mean(s: Site) -> Made:
     x, axes, keep = s.input(0), axes_of(s), s.option("keep_dims")
     if x.type.dtype in FLOATS:
         return s.g(ReduceMean(axes, keep), x)
-    count = product([x.type.shape[a] for a in axes])
-    count = fixed(count)
+    count = fixed(product([x.type.shape[a] for a in axes]))
     total = s.g(ReduceSum(axes, keep), s.cast(x, "i64"))
     return s.cast(s.g(Div(), total, s.filled(int(count), total)), x.type.dtype)
 

@@ -62,9 +62,7 @@ def sliding(
     s: Site, x: Value, w: Value, axes: Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
     """Return strides, pads, dilations and groups of x[N, …, C] convolved with w[O, C/groups, …]."""
-    channels, each = x.type.shape[-1], w.type.shape[1]
-    channels, each = fixed(channels), fixed(each)
-    channels, each = int(channels), int(each)
+    channels, each = fixed(x.type.shape[-1]), fixed(w.type.shape[1])
     if each < 1 or channels % each:
         raise s.wrong(f"{channels} channels are no multiple of {each}")
     strides = tuple(s.option(f"stride_{a}") for a in axes)
@@ -119,8 +117,8 @@ def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
         x.type.shape[1:-1], w.type.shape[2:], wanted[1:-1], strides, strict=True
     ):
         d, k, size = fixed(d), fixed(k), fixed(size)
-        first = same_pads(size, int(k), stride)[0] if is_same(s) else 0
-        left = (int(d) - 1) * stride + int(k) - int(size) - first
+        first = same_pads(size, k, stride)[0] if is_same(s) else 0
+        left = (d - 1) * stride + k - size - first
         before.append(first)
         after.append(max(left, 0))
         more.append(max(-left, 0))
@@ -150,7 +148,7 @@ def convolution_2d_transpose_bias(s: Site) -> Made:
     cut = []
     for d, k, stride in zip(x.type.shape[1:3], w.type.shape[1:3], strides[::-1], strict=True):
         d, k = fixed(d), fixed(k)
-        cut.append(max(int(k) - (int(d) - 1) % stride - 1, 0) if padding == 1 else 0)
+        cut.append(max(k - (d - 1) % stride - 1, 0) if padding == 1 else 0)
     before = [n // 2 for n in cut]
     after = [n - first for n, first in zip(cut, before, strict=True)]
     op = ConvTranspose((strides[1], strides[0]), (*before, *after), (1, 1), (0, 0))
