@@ -334,6 +334,20 @@ class Site(Builder):
         return x if x.type.shape == tuple(shape) else self.g(Broadcast(tuple(shape)), x)
 
 
+def numbers(*extents: Dim) -> tuple[int, ...]:
+    """Return extents as numbers; raise UnsupportedError if one is dynamic."""
+    if any(map(is_open, extents)):
+        raise UnsupportedError(
+            f"a dynamic dimension among {extents} is not supported here", hint="fix it by shapes="
+        )
+    return tuple(map(int, extents))
+
+
+def number(extent: Dim) -> int:
+    """Return an extent as a number; raise UnsupportedError if it is dynamic."""
+    return numbers(extent)[0]
+
+
 def element(number: Number, dtype: str) -> Number:
     """Return what a number is where PyTorch makes it an element: integers have no fractions."""
     if not isinstance(number, bool | int | float):

@@ -13,6 +13,7 @@ from alpenglow.ops.elementwise.arithmetic import Mul
 from alpenglow.ops.product.attention import STAGES, Attention
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.product.rotary import RotaryEmbedding
+from alpenglow.ops.reduction.reduction import as_type
 from alpenglow.ops.sequence.cache import UpdateCache
 from alpenglow.ops.sequence.linear_attention import LinearAttention
 from alpenglow.ops.tensor.gather import Gather
@@ -162,7 +163,7 @@ def linear_attention(s: Site) -> Made:
     y, after = node.results
     batch, steps, heads, width = y.type.shape
     kept = (q if before is None else before).type.dtype
-    return [s.g(Reshape((batch, steps, heads * width)), y), s.cast(after, kept)]
+    return [s.g(Reshape((batch, steps, heads * width)), y), as_type(s.g, after, kept)]
 
 
 RULES = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.movement import inverse, permuted, sliced
 from alpenglow.frontends.torch.convert.movement import begun
-from alpenglow.frontends.torch.table import Made, Site, axis_of, on
+from alpenglow.frontends.torch.table import Made, Site, axis_of, number, numbers, on
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.arithmetic import Add
@@ -58,14 +58,12 @@ def diagonal(s: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
     perm = (*(i for i in range(rank) if i not in (a, b)), a, b)
     *outer, rows, columns = (x.type.shape[i] for i in perm)
-    if is_open(columns):
-        raise UnsupportedError(f"a diagonal of {x.type}, whose rows are open")
     flat = s.reshaped(permuted(s.g, x, perm), (*outer, rows * columns))
     start: Dim = offset if offset >= 0 else -offset * columns
     size = s.result.shape[-1]
     if not is_open(size) and size == 0:
         start = 0
-    return sliced(s.g, flat, len(outer), start, size, int(columns) + 1)
+    return sliced(s.g, flat, len(outer), start, size, number(columns) + 1)
 
 
 @on("aten.diagonal_scatter.default")
@@ -163,9 +161,7 @@ def as_strided_scatter(
 @on("aten.resize.default")
 def resize(s: Site, x: Value, size: Sequence[Dim]) -> Made:
     """The elements that lie first in memory, or all and whatever comes after them."""
-    count, wanted = product(x.type.shape), product(s.result.shape)
-    if not known(count) or not known(wanted):
-        raise UnsupportedError("a tensor of an open extent is resized")
+    count, wanted = numbers(product(x.type.shape), product(s.result.shape))
     flat = s.reshaped(x, (count,))
     if wanted <= count:
         return s.reshaped(sliced(s.g, flat, 0, 0, wanted), s.result.shape)

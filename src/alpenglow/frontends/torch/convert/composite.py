@@ -19,8 +19,8 @@ from alpenglow.frontends.torch.convert.movement import (
 )
 from alpenglow.frontends.torch.convert.padding import extended_by
 from alpenglow.frontends.torch.convert.reduction import norm
-from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, product
+from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, number, on
+from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.elementwise.arithmetic import Abs, Div, Mul, Sub
@@ -75,15 +75,13 @@ def movedim(
 @on("aten.narrow.default")
 def narrow(s: Site, x: Value, dim: int, start: Dim, length: Dim) -> Made:
     axis = axis_of(dim, x.type.rank)
-    if is_open(start):
-        raise UnsupportedError(f"a part of an axis from {start} on")
-    first = x.type.shape[axis] + start if start < 0 else start
+    first = x.type.shape[axis] + start if number(start) < 0 else start
     return sliced(s.g, x, axis, first, length)
 
 
 @on("aten.chunk.default")
 def chunk(s: Site, x: Value, chunks: int, dim: int = 0) -> Made:
-    extent = _known(x, dim)
+    extent = number(x.type.shape[axis_of(dim, x.type.rank)])
     size = max(-(-extent // chunks), 1)
     parts = [min(size, extent - i) for i in range(0, extent, size)]
     return split_with_sizes(s, x, parts or [0] * chunks, dim)
@@ -91,28 +89,20 @@ def chunk(s: Site, x: Value, chunks: int, dim: int = 0) -> Made:
 
 @on("aten.tensor_split.sections")
 def tensor_split(s: Site, x: Value, sections: int, dim: int = 0) -> Made:
-    least, more = divmod(_known(x, dim), sections)
+    least, more = divmod(number(x.type.shape[axis_of(dim, x.type.rank)]), sections)
     return split_with_sizes(s, x, [least + (i < more) for i in range(sections)], dim)
 
 
 @on("aten.tensor_split.indices")
 def tensor_split_at(s: Site, x: Value, indices: Sequence[Dim], dim: int = 0) -> Made:
-    extent, axis = _known(x, dim), axis_of(dim, x.type.rank)
+    axis = axis_of(dim, x.type.rank)
+    extent = number(x.type.shape[axis])
     ends = []
     for i in indices:
-        if is_open(i):
-            raise UnsupportedError(f"an axis is split at {i}")
-        ends.append(int(min(max(extent + i if i < 0 else i, 0), extent)))
+        at = number(i)
+        ends.append(min(max(extent + at if at < 0 else at, 0), extent))
     pairs = pairwise([0, *ends, extent])
     return [sliced(s.g, x, axis, min(a, b), max(b - a, 0)) for a, b in pairs]
-
-
-def _known(x: Value, dim: int) -> int:
-    """Return an extent that must be a number."""
-    extent = x.type.shape[axis_of(dim, x.type.rank)]
-    if not isinstance(extent, int):
-        raise UnsupportedError(f"{x.type} is split along an open extent")
-    return extent
 
 
 # ── more of the same ──

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.numbers import apply
-from alpenglow.frontends.torch.table import Made, Site, each, on
-from alpenglow.ir.dims import Dim, is_open
+from alpenglow.frontends.torch.table import Made, Site, each, numbers, on
 from alpenglow.ir.graph import Value
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.window.conv_transpose import ConvTranspose
@@ -50,7 +48,8 @@ def direct(n: int) -> None:
     ) -> Made:  # fmt: skip
         spread, pads = each(dilation, n), (0,) * (2 * n)
         if padding == "same":
-            totals = [d * (k - 1) for d, k in zip(spread, kernel_of(weight), strict=True)]
+            kernel = numbers(*weight.type.shape[2:])
+            totals = [d * (k - 1) for d, k in zip(spread, kernel, strict=True)]
             pads = (*(t // 2 for t in totals), *(t - t // 2 for t in totals))
         return convolved(s, Conv(each(stride, n), pads, spread, groups), input, weight, bias)
 
@@ -68,14 +67,6 @@ def transposed(n: int) -> None:
         op = ConvTranspose(each(stride, n), each(padding, n) * 2, each(dilation, n),
                            each(output_padding, n), groups)  # fmt: skip
         return convolved(s, op, input, weight, bias)
-
-
-def kernel_of(weight: Value) -> tuple[int, ...]:
-    """Return the extents of a kernel, which are numbers."""
-    kernel: Sequence[Dim] = weight.type.shape[2:]
-    if any(map(is_open, kernel)):
-        raise UnsupportedError(f"weights are {weight.type}, expected extents that are known")
-    return tuple(map(int, kernel))
 
 
 def convolved(s: Site, op: Convolution, x: Value, w: Value, bias: Value | None) -> Value:

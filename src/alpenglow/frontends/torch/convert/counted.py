@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.table import Made, Site, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, known, product
+from alpenglow.frontends.torch.table import Made, Site, axis_of, number, on
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS, TensorType
 from alpenglow.ops.elementwise.arithmetic import Add, Maximum, Mul, Sub
@@ -109,9 +109,7 @@ def unique_consecutive(
         raise UnsupportedError(f"runs of {x.type} along {dim}, which are stated as {s.result}")
     y = s.reshaped(x, (product(x.type.shape),)) if dim is None else x
     axis = 0 if dim is None else axis_of(dim, x.type.rank)
-    extent = y.type.shape[axis]
-    if is_open(extent):
-        raise UnsupportedError(f"runs along an axis of {y.type}, which is open")
+    extent = number(y.type.shape[axis])
     if not extent:
         none = s.filled(0, TensorType("i64", (0,)))
         return [y, s.reshaped(none, x.type.shape) if dim is None else none, none]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpenglow.frontends.torch.convert.window import batched, numbers
-from alpenglow.frontends.torch.table import Made, Site, each, on
+from alpenglow.frontends.torch.convert.window import batched
+from alpenglow.frontends.torch.table import Made, Site, each, numbers, on
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.arithmetic import Add, Mul, Sub
@@ -26,7 +26,7 @@ def fractional(n: int, order: Sequence[int]) -> None:
         random_samples: Value,
     ) -> Made:  # fmt: skip
         image = batched(s, x, n)
-        sizes = numbers("fractional pooling", image.type.shape[2:])
+        sizes = numbers(*image.type.shape[2:])
         kernel, counts = each(kernel_size, n), each(output_size, n)
         lead = image.type.shape[:2]
         starts = [begun(s, drawn(s, random_samples, lead, order[i]), size, k, count)
@@ -71,7 +71,7 @@ def places(
     for i, (start, size, k) in enumerate(zip(starts, sizes, kernel, strict=True)):
         ones = [1] * (2 * n)
         windows, taps = list(ones), list(ones)
-        (windows[i],), taps[n + i] = numbers("fractional pooling", start.type.shape[2:]), k
+        (windows[i],), taps[n + i] = numbers(*start.type.shape[2:]), k
         column = s.broadcast(s.reshaped(start, (*lead, *windows)), shape=shape)[0]
         tap = s.g.constant(np.arange(k).reshape(1, 1, *taps))
         at = s.g(Add(), column, *s.broadcast(tap, shape=shape))
@@ -82,8 +82,8 @@ def places(
 def largest(s: Site, x: Value, at: Value, taps: int) -> list[Value | None]:
     """Return the largest element of each window, and where in its plane it lies."""
     batch, channels, *spatial = x.type.shape
-    plane = int(np.prod(numbers("fractional pooling", spatial)))
-    windows = int(np.prod(numbers("fractional pooling", at.type.shape[2:]))) // taps
+    plane = int(np.prod(numbers(*spatial)))
+    windows = int(np.prod(numbers(*at.type.shape[2:]))) // taps
     flat = s.reshaped(at, (batch, channels, windows * taps))
     elements = s.g(GatherElements(2), s.reshaped(x, (batch, channels, plane)), flat)
     rows = s.reshaped(elements, (batch, channels, windows, taps))

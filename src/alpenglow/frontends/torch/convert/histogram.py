@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Site, on
-from alpenglow.ir.dims import is_open, product
+from alpenglow.frontends.torch.table import Made, Site, number, numbers, on
+from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise import arithmetic, comparison, logic, select
 from alpenglow.ops.elementwise.floating import Trunc
@@ -34,10 +33,7 @@ def histc(s: Site, x: Value, bins: int = 100, min: Number = 0, max: Number = 0) 
 
 def _flat(s: Site, x: Value) -> Value:
     """Return all elements in a row."""
-    extent = product(x.type.shape)
-    if is_open(extent):
-        raise UnsupportedError(f"the histogram of {x.type}, whose size is open")
-    return s.reshaped(x, (extent,))
+    return s.reshaped(x, (number(product(x.type.shape)),))
 
 
 def _ends(s: Site, x: Value, apart: float) -> Ends:
@@ -119,13 +115,11 @@ def histogram_of_points_between(
 
 def _columns(s: Site, x: Value) -> list[Value]:
     """Return points as their coordinates, a row for each axis."""
-    *outer, axes = x.type.shape
-    if is_open(product(x.type.shape)):
-        raise UnsupportedError(f"the histogram of {x.type}, whose size is open")
+    *outer, axes = numbers(*x.type.shape)
     count = product(outer)
     points = s.reshaped(x, (count, axes))
     return [s.reshaped(s.g(Slice((0, i), (count, 1), (1, 1)), points), (count,))
-            for i in range(int(axes))]  # fmt: skip
+            for i in range(axes)]  # fmt: skip
 
 
 def _edges_of_each(

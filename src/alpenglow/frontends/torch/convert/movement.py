@@ -8,7 +8,7 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import permuted, pieces, sliced, turned_round
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.torch.symbols import is_untold
-from alpenglow.frontends.torch.table import Made, Site, axis_of, on
+from alpenglow.frontends.torch.table import Made, Site, axis_of, number, on
 from alpenglow.ir.dims import Dim, is_open, known, larger, names, natural
 from alpenglow.ir.graph import Value
 from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Transpose
@@ -106,9 +106,7 @@ def split_with_sizes(s: Site, x: Value, split_sizes: Sequence[Dim], dim: int = 0
 @on("aten.split.Tensor", "aten.split_copy.Tensor")
 def split(s: Site, x: Value, split_size: int, dim: int = 0) -> Made:
     axis = axis_of(dim, x.type.rank)
-    extent = x.type.shape[axis]
-    if is_open(extent):
-        raise UnsupportedError(f"{x.type} is split along an open extent")
+    extent = number(x.type.shape[axis])
     sizes = [min(split_size, extent - i) for i in range(0, extent, max(split_size, 1))] or [0]
     return split_with_sizes(s, x, sizes, dim)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
@@ -26,14 +27,9 @@ def filled(s: Site, value: Value | None, number: float, extent: Dim, dtype: str)
     return s.spread(s.constant(number, dtype), (extent,))
 
 
-def wide(x: Value) -> str:
-    """Return the element type that statistics of x are computed in."""
-    return "f64" if x.type.dtype == "f64" else "f32"
-
-
 def moments(s: Site, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
     """Return the mean and the variance of the population along axes, which stay."""
-    y = s.cast(x, wide(x))
+    y = s.cast(x, wide(x.type.dtype))
     mean = s.g(ReduceMean(axes), y)
     centred = s.g(Sub(), y, s.g(Broadcast(y.type.shape), mean))
     return mean, s.g(ReduceMean(axes), s.g(Mul(), centred, centred))
@@ -156,7 +152,7 @@ def layer_norm(
 ) -> Made:  # fmt: skip
     axis = input.type.rank - len(normalized_shape)
     mixed = {v.type.dtype for v in (input, weight, bias) if v is not None}
-    dtype = input.type.dtype if len(mixed) == 1 else wide(input)
+    dtype = input.type.dtype if len(mixed) == 1 else wide(input.type.dtype)
     scale = None if weight is None else s.cast(weight, dtype)
     shift = None if bias is None else s.cast(bias, dtype)
     if shift is not None and scale is None:
@@ -191,7 +187,7 @@ def group_norm(
     bias: Value | None = None, eps: float = 1e-5, cudnn_enabled: bool = True,
 ) -> Made:  # fmt: skip
     mixed = {v.type.dtype for v in (input, weight, bias) if v is not None}
-    dtype = input.type.dtype if len(mixed) == 1 else wide(input)
+    dtype = input.type.dtype if len(mixed) == 1 else wide(input.type.dtype)
     channels = input.type.shape[1]
     scale = filled(s, weight, 1.0, channels, dtype)
     shift = filled(s, bias, 0.0, channels, dtype)
@@ -230,7 +226,7 @@ def rms_norm(
     axis = input.type.rank - len(normalized_shape)
     epsilon = epsilon_of(input, eps)
     mixed = weight is not None and weight.type.dtype != input.type.dtype
-    dtype = wide(input) if mixed else input.type.dtype
+    dtype = wide(input.type.dtype) if mixed else input.type.dtype
     shape = input.type.shape[axis:]
     scale = s.spread(s.constant(1.0, dtype), shape) if weight is None else s.cast(weight, dtype)
     return s.cast(s.g(RMSNorm(axis, epsilon), s.cast(input, dtype), scale), s.result.dtype)
@@ -246,7 +242,7 @@ def fused_rms_norm(
     if not s.is_read(1):
         return [y, None]
     axes = tuple(range(input.type.rank - len(normalized_shape), input.type.rank))
-    x = s.cast(input, wide(input))
+    x = s.cast(input, wide(input.type.dtype))
     epsilon = epsilon_of(input, eps)
     square = s.g(ReduceMean(axes), s.g(Mul(), x, x))
     return [y, saved(s, 1, inverse_root(s, square, epsilon))]

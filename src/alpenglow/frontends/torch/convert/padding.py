@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.torch.convert.movement import amounts
-from alpenglow.frontends.torch.table import Made, Site, each, on
-from alpenglow.ir.dims import Dim, is_open, product
+from alpenglow.frontends.torch.table import Made, Site, each, numbers, on
+from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.tensor.movement import Pad
 from alpenglow.ops.window.unpooling import OverlapAdd
@@ -16,9 +15,7 @@ from alpenglow.ops.window.unpooling import OverlapAdd
 
 def extended_by(s: Site, x: Value, padding: Sequence[Dim], mode: str) -> Value:
     """Return x padded by a mode of ours; negative amounts cut off what is left then."""
-    before, after = amounts(padding, x.type.rank)
-    if any(map(is_open, (*before, *after))):
-        raise UnsupportedError(f"padding by {tuple(padding)}")
+    before, after = amounts(numbers(*padding), x.type.rank)
     more = [[max(int(a), 0) for a in side] for side in (before, after)]
     y = s.g(Pad(tuple(more[0]), tuple(more[1]), mode), x)
     for axis, (low, extent) in enumerate(zip(before, s.result.shape, strict=True)):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.torch.convert.contraction import plus, product_of
-from alpenglow.frontends.torch.table import Made, Site, on
-from alpenglow.ir.dims import Dim, is_open
+from alpenglow.frontends.torch.table import Made, Site, number, on
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.activation import Sigmoid, Tanh
 from alpenglow.ops.elementwise.arithmetic import Add, Mul
@@ -233,12 +233,10 @@ def projected(
 ) -> tuple[Value, ...]:
     """Return the output and final states of an LSTM whose h is made smaller, step by step."""
     steps, batch, columns = xw.type.shape
-    if is_open(steps):
-        raise UnsupportedError("an LSTM with a projection over an open number of steps")
     h, c = start
     down = s.g(Transpose((1, 0)), project)
     outputs: list[Value] = []
-    for t in range(int(steps))[:: -1 if reverse else 1]:
+    for t in range(number(steps))[:: -1 if reverse else 1]:
         one = s.g(Slice((t, 0, 0), (1, batch, columns), (1, 1, 1)), xw)
         sums = s.g(Add(), s.reshaped(one, (batch, columns)), product_of(s, h, r))
         full, c = advanced(s, sums, c)

@@ -11,8 +11,8 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import apply, of_parts, wide
 from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, product
+from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, number, on
+from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX
@@ -69,10 +69,8 @@ def product_of(
 def _complex_product(s: Site, x: Value, axes: tuple[int, ...], keepdim: bool) -> Value:
     """Return the product along axes: of each half, and of what the halves make."""
     rest = [i for i in range(x.type.rank) if i not in axes]
-    extent = product([x.type.shape[a] for a in axes])
+    extent = number(product([x.type.shape[a] for a in axes]))
     shape = [x.type.shape[i] for i in rest]
-    if is_open(extent):
-        raise UnsupportedError(f"the product of complex numbers along an open axis of {x.type}")
     y = s.reshaped(s.g(Transpose((*rest, *axes)), x), (*shape, extent))
     if not extent:
         return s.filled(1, s.result)
@@ -281,10 +279,8 @@ def distances(s: Site, x1: Value, x2: Value, p: float, compute_mode: int | None)
 @on("aten._pdist_forward.default")
 def distances_of_pairs(s: Site, x: Value, p: float = 2) -> Made:
     """Return the p-norm of each row less each that comes after it."""
-    rows = x.type.shape[0]
-    if is_open(rows):
-        raise UnsupportedError(f"distances between the rows of {x.type}, whose number is open")
-    first, second = (s.g.constant(at.astype(np.int64)) for at in np.triu_indices(int(rows), 1))
+    pairs = np.triu_indices(number(x.type.shape[0]), 1)
+    first, second = (s.g.constant(at.astype(np.int64)) for at in pairs)
     a, b = (s.g(Gather(0), x, at) for at in (first, second))
     return norm(s, s.g(arithmetic.Sub(), a, b), float(p))
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.torch.convert.window import numbers, weighted, wide
-from alpenglow.frontends.torch.table import Made, Site, on
+from alpenglow.frontends.numbers import wide
+from alpenglow.frontends.torch.convert.window import weighted
+from alpenglow.frontends.torch.table import Made, Site, numbers, on
 from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS, Array
@@ -151,7 +152,7 @@ def axes_of(
     Along an outer axis whole rows are added up, which is cheap; along the innermost one elements
     are picked out of rows, and so there are fewer of these.
     """
-    extents, sizes = numbers("resize", x.type.shape[-n:]), numbers("resize", s.result.shape[-n:])
+    extents, sizes = numbers(*x.type.shape[-n:]), numbers(*s.result.shape[-n:])
     plans = [Axis(e, size, scale, aligned, x.type.dtype == "f64")
              for e, size, scale in zip(extents, sizes, scales, strict=True)]  # fmt: skip
     first = [i for i in range(n - 1) if plans[i].size < plans[i].extent]
@@ -288,7 +289,7 @@ def nearest_reflected(s: Site, x: Value, grid: Value, aligned: bool) -> Value:
 
     ONNX rounds first, which halfway between two elements may come to the other one.
     """
-    extents = numbers("a grid", x.type.shape[2:])
+    extents = numbers(*x.type.shape[2:])
     (n, *out, rank), count = grid.type.shape, product(grid.type.shape[1:-1])
     dtype = "f64" if "f64" in (x.type.dtype, grid.type.dtype) else "f32"
     last = tuple(0 if i < 2 else rank - 1 for i in range(3))
@@ -314,4 +315,4 @@ def nearest_reflected(s: Site, x: Value, grid: Value, aligned: bool) -> Value:
 
 @on("aten.affine_grid_generator.default")
 def affine_grid(s: Site, theta: Value, size: Sequence[int], align_corners: bool) -> Made:
-    return s.g(AffineGrid(numbers("affine grid", size[2:]), align_corners), theta)
+    return s.g(AffineGrid(numbers(*size[2:]), align_corners), theta)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import apply
-from alpenglow.frontends.torch.table import Made, Site, axis_of, on
-from alpenglow.ir.dims import Dim, is_open
+from alpenglow.frontends.torch.table import Made, Site, axis_of, number, on
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, FLOATS
@@ -24,7 +24,7 @@ from alpenglow.ops.elementwise.complex import ComplexMul
 from alpenglow.ops.reduction import scan
 from alpenglow.ops.reduction.reduction import filled
 from alpenglow.ops.tensor.generate import Range
-from alpenglow.ops.tensor.movement import Concat, Slice
+from alpenglow.ops.tensor.movement import Concat
 
 State = tuple[Value, ...]
 
@@ -104,23 +104,12 @@ def accumulated(
 
     `combine` takes what earlier places and what later ones have made, and is associative.
     """
-    extent = state[0].type.shape[axis]
-    if is_open(extent):
-        raise UnsupportedError(f"what runs along an open axis of {state[0].type}")
-    step = 1
+    extent, step = number(state[0].type.shape[axis]), 1
     while step < extent:
-        early = tuple(_part(s, v, axis, 0, extent - step) for v in state)
-        late = tuple(_part(s, v, axis, step, extent - step) for v in state)
-        first = [_part(s, v, axis, 0, step) for v in state]
+        early = tuple(sliced(s.g, v, axis, 0, extent - step) for v in state)
+        late = tuple(sliced(s.g, v, axis, step, extent - step) for v in state)
+        first = [sliced(s.g, v, axis, 0, step) for v in state]
         combined = combine(early, late)
         state = tuple(s.g(Concat(axis), u, v) for u, v in zip(first, combined, strict=True))
         step *= 2
     return state
-
-
-def _part(s: Site, x: Value, axis: int, start: Dim, size: Dim) -> Value:
-    """Return `size` elements along an axis."""
-    starts: list[Dim] = [0] * x.type.rank
-    sizes = list(x.type.shape)
-    starts[axis], sizes[axis] = start, size
-    return s.g(Slice(tuple(starts), tuple(sizes), (1,) * x.type.rank), x)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.convert.reduction import last_axis
 from alpenglow.frontends.torch.convert.running import accumulated
-from alpenglow.frontends.torch.table import Made, Site, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, product
+from alpenglow.frontends.torch.table import Made, Site, axis_of, number, on
+from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.elementwise import arithmetic, comparison, logic, select
@@ -30,8 +29,7 @@ def along(s: Site, x: Value, dim: int, pick: Callable[[Site, Value], Pick]) -> M
         moved = s.g(Transpose((*rest, axis)), x)
     else:
         moved = s.reshaped(x, (1,))
-    if is_open(moved.type.shape[-1]):
-        raise UnsupportedError(f"an element is picked along an open axis of {x.type}")
+    number(moved.type.shape[-1])
     y = s.cast(moved, "u8") if x.type.dtype == "bool" else moved
     value, place = pick(s, y)
     shape = s.stated(0).shape
@@ -43,9 +41,7 @@ def middle(name: str, pick: Callable[[Site, Value], Pick]) -> None:
 
     @on(f"aten.{name}.default")
     def of_all(s: Site, x: Value) -> Made:
-        extent = product(x.type.shape)
-        if is_open(extent):
-            raise UnsupportedError(f"the median of {x.type}, whose size is open")
+        extent = number(product(x.type.shape))
         if not extent:
             return s.filled(float("nan"), s.result)
         return s.reshaped(pick(s, s.reshaped(x, (extent,)))[0], ())
@@ -60,7 +56,7 @@ def median(s: Site, x: Value) -> Pick:
     extent, last = x.type.shape[-1], x.type.rank - 1
     k = (extent + 1) // 2
     values, places = s.g.add(TopK(last, k, False), [x]).results
-    value, place = (_at(s, v, k - 1) for v in (values, places))
+    value, place = (last_axis(s, v, k - 1, 1) for v in (values, places))
     if x.type.dtype not in FLOATS:
         return value, place
     undefined = s.cast(s.g(comparison.IsNaN(), x), "u8")
@@ -111,7 +107,3 @@ def most_frequent(s: Site, x: Value) -> Pick:
                            lambda a, b: (g(arithmetic.Maximum(), a[0], b[0]),))  # fmt: skip
     longest = g(reduction.ArgMax(last), g(arithmetic.Sub(), ordinal, start))
     return g(GatherElements(last), values, longest), g(GatherElements(last), places, longest)
-
-
-def _at(s: Site, x: Value, i: Dim) -> Value:
-    return last_axis(s, x, i, 1)

@@ -7,9 +7,9 @@ from itertools import product as combinations
 
 import numpy as np
 
-from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.table import Made, Site, each, on
-from alpenglow.ir.dims import Dim, is_open
+from alpenglow.frontends.numbers import wide
+from alpenglow.frontends.torch.table import Made, Site, each, numbers, on
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS, Array
 from alpenglow.ops.elementwise.arithmetic import Add, Div, Maximum, Mod, Mul
@@ -25,13 +25,6 @@ from alpenglow.ops.window.pooling import AveragePool, MaxPool, MaxPoolIndex, pad
 def batched(s: Site, x: Value, axes: int) -> Value:
     """Return x[N, C, …]: one sample where there is no batch."""
     return x if x.type.rank == axes + 2 else s.reshaped(x, (1, *x.type.shape))
-
-
-def numbers(what: str, extents: Sequence[Dim]) -> tuple[int, ...]:
-    """Return extents that are numbers; raise UnsupportedError if one is open."""
-    if any(map(is_open, extents)):
-        raise UnsupportedError(f"{what}: extents {tuple(extents)} are open")
-    return tuple(map(int, extents))
 
 
 # ── the largest element ──
@@ -74,7 +67,7 @@ def places_of(s: Site, op: MaxPool, x: Value) -> Value:
     if x.type.dtype not in FLOATS:
         return s.reshaped(places_of_integers(s, op, x), s.stated(1).shape)
     index = MaxPoolIndex(op.kernel, op.strides, op.pads, op.dilations, op.ceil)
-    plane = int(np.prod(numbers("max pooling with indices", x.type.shape[2:])))
+    plane = int(np.prod(numbers(*x.type.shape[2:])))
     where = s.g(index, x)
     inside = s.g(Mod(), where, s.filled(max(plane, 1), where.type))
     return s.reshaped(inside, s.stated(1).shape)
@@ -82,7 +75,7 @@ def places_of(s: Site, op: MaxPool, x: Value) -> Value:
 
 def places_of_integers(s: Site, op: MaxPool, x: Value) -> Value:
     """Return where the first of the largest integers of each window lies in its plane."""
-    spatial = numbers("pooling of integers", x.type.shape[2:])
+    spatial = numbers(*x.type.shape[2:])
     plane = np.arange(int(np.prod(spatial))).reshape(1, 1, *spatial)
     places = padded_windows(op, plane, -1, op.dilations)
     places = places.reshape(*places.shape[: 2 + len(spatial)], -1)
@@ -100,8 +93,7 @@ def places_of_integers(s: Site, op: MaxPool, x: Value) -> Value:
 def shifted(s: Site, x: Value, op: MaxPool | AveragePool, fill: float) -> list[Value]:
     """Return a tensor for each tap of the windows: the element that the tap reads in each."""
     n = len(op.kernel)
-    spatial = numbers("pooling of integers", x.type.shape[2:])
-    out = numbers("pooling of integers", s.result.shape[-n:])
+    spatial, out = numbers(*x.type.shape[2:]), numbers(*s.result.shape[-n:])
     before, after = op.pads[:n], reached(op, spatial, out)
     wide = s.g(Pad((0, 0, *before), (0, 0, *after), value=fill), x)
     taps = []
@@ -152,18 +144,12 @@ def mean_of(
         return s.reshaped(mean_of_integers(s, op, image, divisor), s.result.shape)
     if divisor is None:
         return s.reshaped(s.g(op, image), s.result.shape)
-    spatial = numbers("average pooling with a divisor", image.type.shape[2:])
-    out = numbers("average pooling with a divisor", s.result.shape[-n:])
+    spatial, out = numbers(*image.type.shape[2:]), numbers(*s.result.shape[-n:])
     pads = (*op.pads[:n], *reached(op, spatial, out))
     whole = s.g(Pad((0, 0, *pads[:n]), (0, 0, *pads[n:])), s.cast(image, wide(x.type.dtype)))
     y = s.g(AveragePool(kernel, op.strides, (0,) * (2 * n), (1,) * n), whole)
     share = s.g(Mul(), y, s.filled(float(np.prod(kernel)) / divisor, y.type))
     return s.reshaped(s.cast(share, x.type.dtype), s.result.shape)
-
-
-def wide(dtype: str) -> str:
-    """Return the element type that sums of a float type are taken in."""
-    return "f64" if dtype == "f64" else "f32"
 
 
 def mean_of_integers(s: Site, op: AveragePool, x: Value, divisor: int | None) -> Value:
@@ -172,7 +158,7 @@ def mean_of_integers(s: Site, op: AveragePool, x: Value, divisor: int | None) ->
     y = parts[0]
     for part in parts[1:]:
         y = s.g(Add(), y, part)
-    shape = numbers("pooling of integers", x.type.shape)
+    shape = numbers(*x.type.shape)
     counts = op.counts(shape) if divisor is None else np.full((1,) * x.type.rank, divisor)
     by = s.g.constant(np.broadcast_to(counts, y.type.extents).astype(y.type.numpy))
     return s.g(Div(), y, by)
@@ -192,8 +178,7 @@ def adaptive(n: int) -> None:
         spatial, out = x.type.shape[-n:], s.result.shape[-n:]
         if spatial == out:
             return x
-        sizes = numbers("adaptive pooling", spatial)
-        counts = numbers("adaptive pooling", out)
+        sizes, counts = numbers(*spatial), numbers(*out)
         if all(count and size % count == 0 for size, count in zip(sizes, counts, strict=True)):
             kernel = tuple(size // count for size, count in zip(sizes, counts, strict=True))
             op = AveragePool(kernel, kernel, (0,) * (2 * n), (1,) * n)
@@ -202,7 +187,7 @@ def adaptive(n: int) -> None:
 
     @on(f"aten.adaptive_max_pool{n}d.default")
     def maxima(s: Site, x: Value, output_size: Sequence[int]) -> Made:
-        sizes = numbers("adaptive max pooling", x.type.shape[-n:])
+        sizes = numbers(*x.type.shape[-n:])
         return uneven_maxima(s, batched(s, x, n), sizes, each(output_size, n))
 
 
