@@ -75,9 +75,9 @@ OF_TORCH = (
         "values = s.operands(x, filling, dtype=s.result.dtype)",
     ),
     Mistake(
-        "pixel_shuffle exchanges rows and columns of a block", f"{TORCH}/convert/movement.py",
-        "perm = (*range(n), n, n + 3, n + 1, n + 4, n + 2)",
-        "perm = (*range(n), n, n + 3, n + 2, n + 4, n + 1)",
+        "pixel_shuffle has the channels of a block last", f"{TORCH}/convert/movement.py",
+        "depth_to_space(s.g, x, upscale_factor, False)",
+        "depth_to_space(s.g, x, upscale_factor, True)",
     ),
     Mistake(
         "momentum is that of the old statistics", f"{TORCH}/convert/normalize.py",
@@ -223,7 +223,8 @@ OF_STABLEHLO = (
     ),
     Mistake(
         "outer axes of IRFFT are transformed forwards", f"{STABLEHLO}/convert/fourier.py",
-        "pairs = _along(s, pairs, axes[:-1], True)", "pairs = _along(s, pairs, axes[:-1], False)",
+        "pairs = transformed(s.g, pairs, axes[:-1], True)",
+        "pairs = transformed(s.g, pairs, axes[:-1], False)",
     ),
     Mistake(
         "a window of a gather may hang over the end", f"{STABLEHLO}/convert/gather.py",
@@ -266,8 +267,9 @@ OF_TFLITE = (
         "(s.reshaped(s.input(i), (1,)) for i in (2, 3))",
     ),
     Mistake(
-        "SPACE_TO_DEPTH exchanges rows and columns of a block", f"{TFLITE}/convert/movement.py",
-        "Transpose((0, 3, 5, 1, 2, 4))", "Transpose((0, 5, 3, 1, 2, 4))",
+        "SPACE_TO_DEPTH has the channels of a block first", f"{TFLITE}/convert/movement.py",
+        "space_to_depth(s.g, channels_first(s.g, x), size, True)",
+        "space_to_depth(s.g, channels_first(s.g, x), size, False)",
     ),
     Mistake(
         "halves are rounded by a whole", f"{TFLITE}/convert/quantised_elementwise.py",

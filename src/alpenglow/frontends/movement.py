@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alpenglow.base.errors import ModelError
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice, Transpose
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice, Transpose
 
 
 def tiled(g: Graph, what: str, x: Value, repeats: Sequence[Dim]) -> Value:
@@ -54,6 +54,18 @@ def corner(g: Graph, x: Value, shape: tuple[Dim, ...]) -> Value:
     return g(Slice((0,) * len(shape), shape, (1,) * len(shape)), x)
 
 
+def replaced(g: Graph, x: Value, axis: int, start: Dim, part: Value) -> Value:
+    """Return x with a part in place of as many elements of an axis from `start` on."""
+    end = start + part.type.shape[axis]
+    rest = x.type.shape[axis] - end
+    parts = [part]
+    if not known(start) or start != 0:
+        parts.insert(0, sliced(g, x, axis, 0, start))
+    if not known(rest) or rest != 0:
+        parts.append(sliced(g, x, axis, end, rest))
+    return part if len(parts) == 1 else g(Concat(axis), *parts)
+
+
 def head(g: Graph, x: Value, n: Dim) -> Value:
     """Return the first `n` elements of the last axis, or all if there are fewer."""
     extent = x.type.shape[-1]
@@ -79,6 +91,31 @@ def turned_round(g: Graph, x: Value, axes: Sequence[int]) -> Value:
     starts = tuple(d - 1 if i in axes else 0 for i, d in enumerate(shape))
     steps = tuple(-1 if i in axes else 1 for i in range(len(shape)))
     return g(Slice(starts, shape, steps), x)
+
+
+def depth_to_space(g: Graph, x: Value, block: int, depth_first: bool) -> Value:
+    """Return x[…, C, H, W] with channels laid out as blocks of space.
+
+    The channels are places in blocks, and then what remains channels if `depth_first` (ONNX's DCR),
+    or the other way round (CRD).
+    """
+    *batch, c, h, w = x.type.shape
+    n, rest = len(batch), c // (block * block)
+    channels = (block, block, rest) if depth_first else (rest, block, block)
+    perm = (2, 3, 0, 4, 1) if depth_first else (0, 3, 1, 4, 2)
+    apart = g(Reshape((*batch, *channels, h, w)), x)
+    moved = g(Transpose((*range(n), *(n + i for i in perm))), apart)
+    return g(Reshape((*batch, rest, h * block, w * block)), moved)
+
+
+def space_to_depth(g: Graph, x: Value, block: int, depth_first: bool) -> Value:
+    """Return x[…, C, H, W] with blocks of space laid out as channels: `depth_to_space` undone."""
+    *batch, c, h, w = x.type.shape
+    n, (rows, columns) = len(batch), (h // block, w // block)
+    perm = (2, 4, 0, 1, 3) if depth_first else (0, 2, 4, 1, 3)
+    apart = g(Reshape((*batch, c, rows, block, columns, block)), x)
+    moved = g(Transpose((*range(n), *(n + i for i in perm))), apart)
+    return g(Reshape((*batch, c * (block * block), rows, columns)), moved)
 
 
 def pieces(g: Graph, x: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:

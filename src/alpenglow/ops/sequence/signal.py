@@ -8,6 +8,7 @@ factors are large primes it is a convolution in a transform of a power of two (B
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -295,6 +296,13 @@ class Frames(Primitive):
         yield cls(1, 4, 3), "f32[0,17]"
         for dtype in sorted(ALL - {"f32"}):
             yield cls(0, 3, 2), f"{dtype}[8]"
+
+
+def transformed(g: Graph, pairs: Value, axes: Sequence[int], inverse: bool) -> Value:
+    """Return the Fourier transform of pairs along axes."""
+    for axis in axes:
+        pairs = g(Dft(axis, pairs.type.shape[axis], inverse), pairs)
+    return pairs
 
 
 class Stft(Composite):

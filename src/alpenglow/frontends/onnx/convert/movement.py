@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from alpenglow.frontends import movement
 from alpenglow.frontends.movement import tiled
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
 from alpenglow.frontends.presume import fixed, presume
@@ -230,33 +231,26 @@ def center_crop_pad(s: Site) -> Made:
 @on("DepthToSpace")
 def depth_to_space(s: Site) -> Made:
     x, b = s.input(0), block_size(s)
-    n, c, h, w = x.type.shape
+    c = x.type.shape[1]
     if known(c) and c % (b * b):
         raise s.wrong(f"{c} channels do not fill blocks of {b}x{b}")
-    rest = c // (b * b)
-    mode = s.attribute("mode", "DCR")
-    if mode == "DCR":
-        moved = s.g(Transpose((0, 3, 4, 1, 5, 2)), s.g(Reshape((n, b, b, rest, h, w)), x))
-    elif mode == "CRD":
-        moved = s.g(Transpose((0, 1, 4, 2, 5, 3)), s.g(Reshape((n, rest, b, b, h, w)), x))
-    else:
-        raise s.wrong(f"mode '{mode}' is not DCR or CRD")
-    return s.g(Reshape((n, rest, h * b, w * b)), moved)
+    return movement.depth_to_space(s.g, x, b, is_depth_first(s))
 
 
 @on("SpaceToDepth")
 def space_to_depth(s: Site) -> Made:
     x, b = s.input(0), block_size(s)
-    n, c, h, w = x.type.shape
-    if any(known(d) and d % b for d in (h, w)):
+    if any(known(d) and d % b for d in x.type.shape[2:]):
         raise s.wrong(f"{x.type} does not divide into blocks of {b}x{b}")
-    split = s.g(Reshape((n, c, h // b, b, w // b, b)), x)
-    orders = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
+    return movement.space_to_depth(s.g, x, b, is_depth_first(s))
+
+
+def is_depth_first(s: Site) -> bool:
+    """Return True if channels are places in blocks first; raise ModelError for an unknown mode."""
     mode = s.attribute("mode", "DCR")
-    if mode not in orders:
+    if mode not in ("DCR", "CRD"):
         raise s.wrong(f"mode '{mode}' is not DCR or CRD")
-    moved = s.g(Transpose(orders[mode]), split)
-    return s.g(Reshape((n, c * (b * b), h // b, w // b)), moved)
+    return bool(mode == "DCR")
 
 
 def block_size(s: Site) -> int:

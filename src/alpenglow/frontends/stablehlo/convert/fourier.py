@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from alpenglow.frontends.stablehlo.table import Made, Site, on
-from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, PARTS
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.sequence.signal import Dft
+from alpenglow.ops.sequence.signal import Dft, transformed
 from alpenglow.ops.tensor.movement import stretch
 
 
@@ -25,20 +24,13 @@ def fft(s: Site) -> Made:
     if kind == "RFFT":
         pairs = s.reshaped(x, (*x.type.shape, 1))
         pairs = s.g(Dft(axes[-1], length[-1], onesided=True), pairs)
-        return s.g(ViewAsComplex(), _along(s, pairs, axes[:-1], False))
+        return s.g(ViewAsComplex(), transformed(s.g, pairs, axes[:-1], False))
     pairs = s.g(ViewAsReal(), x)
     if kind != "IRFFT":
-        return s.g(ViewAsComplex(), _along(s, pairs, axes, kind == "IFFT"))
-    pairs = _along(s, pairs, axes[:-1], True)
+        return s.g(ViewAsComplex(), transformed(s.g, pairs, axes, kind == "IFFT"))
+    pairs = transformed(s.g, pairs, axes[:-1], True)
     made = s.g(Dft(axes[-1], length[-1], True, True), pairs)
     shape = (*x.type.shape[:-1], length[-1])
     if made.type.dtype != PARTS[x.type.dtype]:
         raise s.wrong(f"a real transform of {x.type} is {made.type}")
     return s.reshaped(made, shape)
-
-
-def _along(s: Site, pairs: Value, axes: list[int], inverse: bool) -> Value:
-    """Return the transform of pairs along axes."""
-    for axis in axes:
-        pairs = s.g(Dft(axis, pairs.type.shape[axis], inverse), pairs)
-    return pairs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.frontends.movement import sliced
+from alpenglow.frontends.movement import replaced, sliced
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.module import GatherDims
 from alpenglow.frontends.stablehlo.places import (
@@ -228,19 +228,8 @@ def _put(
     if others:
         update = _put(s, along(s, x, axis, start, size), update, others, starts)
     if isinstance(start, int):
-        return _between(s, x, update, axis, start)
+        return replaced(s.g, x, axis, start, update)
     place = s.reshaped(start, (1,))
     whole = s.reshaped(x, (1, *x.type.shape))
     made = s.g(UpdateCache(axis + 1), whole, s.reshaped(update, (1, *update.type.shape)), place)
     return s.reshaped(made, x.type.shape)
-
-
-def _between(s: Site, x: Value, update: Value, axis: int, start: int) -> Value:
-    end = start + update.type.shape[axis]
-    parts = [update]
-    if start:
-        parts.insert(0, along(s, x, axis, 0, start))
-    rest = x.type.shape[axis] - end
-    if not known(rest) or rest:
-        parts.append(sliced(s.g, x, axis, end, rest))
-    return parts[0] if len(parts) == 1 else s.g(Concat(axis), *parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from alpenglow.frontends import movement
 from alpenglow.frontends.movement import pieces, tiled, turned_round
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed, presume
@@ -13,7 +14,7 @@ from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, width
 from alpenglow.ops.elementwise.select import BitCast
-from alpenglow.ops.tensor.movement import Concat, Reshape, Transpose, stretch
+from alpenglow.ops.tensor.movement import Concat, Transpose, stretch
 from alpenglow.ops.tensor.order import ReverseSequence
 
 
@@ -179,24 +180,17 @@ def reverse_sequence(s: Site) -> Made:
 @on("SPACE_TO_DEPTH", "SpaceToDepthOptions", moves=True)
 def space_to_depth(s: Site) -> Made:
     x, size = s.rank(0, 4), block_size(s)
-    n, h, w, c = x.type.shape
-    if not all(presume(d % size, "==") for d in (h, w)):
+    if not all(presume(d % size, "==") for d in x.type.shape[1:3]):
         raise s.wrong(f"{x.type} does not divide into blocks of {size}")
-    blocks = (n, c, h // size, size, w // size, size)
-    moved = s.g(Transpose((0, 3, 5, 1, 2, 4)), s.g(Reshape(blocks), channels_first(s.g, x)))
-    return channels_last(s.g, s.g(Reshape((n, c * (size * size), h // size, w // size)), moved))
+    return channels_last(s.g, movement.space_to_depth(s.g, channels_first(s.g, x), size, True))
 
 
 @on("DEPTH_TO_SPACE", "DepthToSpaceOptions", moves=True)
 def depth_to_space(s: Site) -> Made:
     x, size = s.rank(0, 4), block_size(s)
-    n, h, w, c = x.type.shape
-    if not presume(c % (size * size), "=="):
+    if not presume(x.type.shape[3] % (size * size), "=="):
         raise s.wrong(f"{x.type} does not divide into blocks of {size}")
-    rest = c // (size * size)
-    blocks = (n, size, size, rest, h, w)
-    moved = s.g(Transpose((0, 3, 4, 1, 5, 2)), s.g(Reshape(blocks), channels_first(s.g, x)))
-    return channels_last(s.g, s.g(Reshape((n, rest, h * size, w * size)), moved))
+    return channels_last(s.g, movement.depth_to_space(s.g, channels_first(s.g, x), size, True))
 
 
 def block_size(s: Site) -> int:

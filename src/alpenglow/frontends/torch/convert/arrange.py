@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.movement import inverse, permuted, sliced
+from alpenglow.frontends.movement import inverse, permuted, replaced, sliced
 from alpenglow.frontends.torch.convert.movement import begun
 from alpenglow.frontends.torch.table import Made, Site, axis_of, number, numbers, on
 from alpenglow.ir.dims import Dim, is_open, known, product
@@ -113,23 +113,15 @@ def slice_scatter(
         rows, updates = permuted(s.g, x, perm), permuted(s.g, src, perm)
         y = s.g(ScatterNd(), rows, s.reshaped(at, (count, 1)), updates)
         return permuted(s.g, y, inverse(perm))
-    after = extent - first - count
-    parts = [sliced(s.g, x, axis, 0, first), src, sliced(s.g, x, axis, first + count, after)]
-    kept = [v for v in parts if v.type.shape[axis] != 0]
-    return kept[0] if len(kept) == 1 else s.g(Concat(axis), *kept)
+    return replaced(s.g, x, axis, first, src)
 
 
 @on("aten.select_scatter.default")
 def select_scatter(s: Site, x: Value, src: Value, dim: int, index: Dim) -> Made:
     axis = axis_of(dim, x.type.rank)
-    extent = x.type.shape[axis]
-    first = extent + index if known(index) and index < 0 else index
+    first = x.type.shape[axis] + index if known(index) and index < 0 else index
     shape = (*x.type.shape[:axis], 1, *x.type.shape[axis + 1 :])
-    after = extent - first - 1
-    parts = [sliced(s.g, x, axis, 0, first), s.reshaped(src, shape),
-             sliced(s.g, x, axis, first + 1, after)]  # fmt: skip
-    kept = [v for v in parts if v.type.shape[axis] != 0]
-    return kept[0] if len(kept) == 1 else s.g(Concat(axis), *kept)
+    return replaced(s.g, x, axis, first, s.reshaped(src, shape))
 
 
 @on("aten.as_strided.default", "aten.as_strided_copy.default")

@@ -12,7 +12,7 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.elementwise.arithmetic import Mul
 from alpenglow.ops.elementwise.complex import Conjugate, ViewAsComplex, ViewAsReal
-from alpenglow.ops.sequence.signal import Dft
+from alpenglow.ops.sequence.signal import Dft, transformed
 
 NONE, BY_ROOT = 0, 1
 """How PyTorch says that a result is not divided, or by the root of the number of elements."""
@@ -39,16 +39,15 @@ def of_reals(s: Site, x: Value, dim: Sequence[int], normalization: int, onesided
     *others, last = axes(dim, x.type.rank)
     lengths = [x.type.shape[axis] for axis in (*others, last)]
     y = s.g(Dft(last, lengths[-1], onesided=onesided), s.reshaped(x, (*x.type.shape, 1)))
-    return s.g(
-        ViewAsComplex(), scaled(s, along(s, y, others, False), lengths, normalization, False)
-    )
+    y = transformed(s.g, y, others, False)
+    return s.g(ViewAsComplex(), scaled(s, y, lengths, normalization, False))
 
 
 @on("aten._fft_c2c.default")
 def of_complex(s: Site, x: Value, dim: Sequence[int], normalization: int, forward: bool) -> Made:
     listed = axes(dim, x.type.rank)
     lengths = [x.type.shape[axis] for axis in listed]
-    y = along(s, s.g(ViewAsReal(), x), listed, not forward)
+    y = transformed(s.g, s.g(ViewAsReal(), x), listed, not forward)
     return s.g(ViewAsComplex(), scaled(s, y, lengths, normalization, not forward))
 
 
@@ -56,20 +55,13 @@ def of_complex(s: Site, x: Value, dim: Sequence[int], normalization: int, forwar
 def to_reals(s: Site, x: Value, dim: Sequence[int], normalization: int, last_dim_size: Dim) -> Made:
     *others, last = axes(dim, x.type.rank)
     lengths = [*(x.type.shape[axis] for axis in others), last_dim_size]
-    y = along(s, s.g(ViewAsReal(), x), others, True)
+    y = transformed(s.g, s.g(ViewAsReal(), x), others, True)
     y = s.g(Dft(last, last_dim_size, True, True), y)
     return s.reshaped(scaled(s, y, lengths, normalization, True), s.result.shape)
 
 
 def axes(dim: Sequence[int], rank: int) -> list[int]:
     return [axis_of(d, rank) for d in dim]
-
-
-def along(s: Site, pairs: Value, listed: Sequence[int], inverse: bool) -> Value:
-    """Return the transform of pairs along axes."""
-    for axis in listed:
-        pairs = s.g(Dft(axis, pairs.type.shape[axis], inverse), pairs)
-    return pairs
 
 
 def scaled(

@@ -24,21 +24,16 @@ def full(
     return s.filled(element(fill_value, s.result.dtype), s.result)
 
 
-@on("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default")
-def zeros(
-    s: Site, x: Value | None = None, size: Sequence[Dim] = (), dtype: str | None = None
-) -> Made:
-    return s.filled(0, s.result)
-
-
-@on("aten.empty.memory_format", "aten.empty_permuted.default", "aten.empty_strided.default",
+@on("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default",
+    "aten.empty.memory_format", "aten.empty_permuted.default", "aten.empty_strided.default",
     "aten.empty_like.default", "aten.new_empty.default",
     "aten.new_empty_strided.default")  # fmt: skip
-def empty(
+def zeros(
     s: Site, x: Value | None = None, size: Sequence[Dim] = (), stride: Sequence[Dim] = (),
     physical_layout: Sequence[int] = (), dtype: str | None = None,
 ) -> Made:  # fmt: skip
-    return s.filled(0, s.result)  # whatever was in memory would do
+    """Of an empty tensor, whatever was in memory would do."""
+    return s.filled(0, s.result)
 
 
 @on("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")

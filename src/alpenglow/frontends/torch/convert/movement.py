@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends import movement
 from alpenglow.frontends.movement import permuted, pieces, sliced, turned_round
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.torch.symbols import is_untold
@@ -184,20 +185,12 @@ def repeat(s: Site, x: Value, repeats: Sequence[Dim]) -> Made:
 
 @on("aten.pixel_shuffle.default")
 def pixel_shuffle(s: Site, x: Value, upscale_factor: int) -> Made:
-    *batch, channels, height, width = x.type.shape
-    r, n = upscale_factor, len(batch)
-    apart = s.g(Reshape((*batch, channels // (r * r), r, r, height, width)), x)
-    perm = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return s.reshaped(s.g(Transpose(perm), apart), s.result.shape)
+    return movement.depth_to_space(s.g, x, upscale_factor, False)
 
 
 @on("aten.pixel_unshuffle.default")
 def pixel_unshuffle(s: Site, x: Value, downscale_factor: int) -> Made:
-    *batch, channels, height, width = x.type.shape
-    r, n = downscale_factor, len(batch)
-    apart = s.g(Reshape((*batch, channels, height // r, r, width // r, r)), x)
-    perm = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return s.reshaped(s.g(Transpose(perm), apart), s.result.shape)
+    return movement.space_to_depth(s.g, x, downscale_factor, False)
 
 
 @on("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")

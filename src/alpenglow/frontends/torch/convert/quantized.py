@@ -117,14 +117,8 @@ def dequantize_per_channel(
     s: Site, input: Value, scales: Value, zero_points: Value | None, axis: int, quant_min: int,
     quant_max: int, dtype: str, out_dtype: str | None = None,
 ) -> Made:  # fmt: skip
-    place = along(s, input, scales, axis)
-    zero = zero_points
-    if zero is None:
-        zero = s.g.constant(np.zeros(scales.type.extents, np.int64))
-    made = bytes_dequantized(s, input, scales, zero, "f32", place)
-    if made is None:
-        made = dequantized(s, input, place(scales), place(zero))
-    return s.cast(made, out_dtype or "f32")
+    place, zero = along(s, input, scales, axis), zero_points or zeros_for(s, scales)
+    return s.cast(real(s, input, scales, zero, place), out_dtype or "f32")
 
 
 @on("quantized_decomposed.fake_quant_per_channel.default")
@@ -191,15 +185,15 @@ def dequantize_per_channel_group(
     s: Site, input: Value, scales: Value, zero_points: Value | None, quant_min: int,
     quant_max: int, dtype: str, group_size: int, output_dtype: str,
 ) -> Made:  # fmt: skip
-    zero = zero_points
-    if zero is None:
-        zero = s.g.constant(np.zeros(scales.type.extents, np.int64))
+    zero = zero_points or zeros_for(s, scales)
     x, steps, zero = grouped(s, input, scales, zero, group_size)
-    place = over(s, x)
-    made = bytes_dequantized(s, x, steps, zero, "f32", place)
-    if made is None:
-        made = dequantized(s, x, place(steps), place(zero))
+    made = real(s, x, steps, zero, over(s, x))
     return s.reshaped(s.cast(made, output_dtype), input.type.shape)
+
+
+def zeros_for(s: Site, scales: Value) -> Value:
+    """Return zero points that are 0."""
+    return s.g.constant(np.zeros(scales.type.extents, np.int64))
 
 
 def grouped(
@@ -267,6 +261,12 @@ def bytes_dequantized(
     if known is None or not exact:
         return None
     return s.g(Dequantize(dtype), x, *(place(s.g.constant(a)) for a in known))
+
+
+def real(s: Site, x: Value, scale: Value, zero: Value, place: Spread) -> Value:
+    """Return the reals that steps stand for."""
+    made = bytes_dequantized(s, x, scale, zero, "f32", place)
+    return dequantized(s, x, place(scale), place(zero)) if made is None else made
 
 
 def dequantized(s: Site, x: Value, scale: Value, zero: Value) -> Value:
@@ -352,8 +352,7 @@ def choose_qparams_per_token(s: Site, input: Value, dtype: str) -> Made:
 def choose_qparams_per_token_asymmetric(s: Site, input: Value, dtype: str) -> Made:
     low, high = ends(s, input, keepdims=True)
     t = low.type
-    scale = s.g(Div(), s.g(Sub(), high, low), s.filled(255.0, t))
-    scale = s.g(Clip(low=EPSILON), scale)
+    scale = s.g(Clip(low=EPSILON), s.g(Div(), s.g(Sub(), high, low), s.filled(255.0, t)))
     least, most = (s.g(Div(), v, scale) for v in (low, high))
     below, above = s.filled(-128.0, t), s.filled(127.0, t)
     error = s.g(Add(), s.g(Add(), below, least), s.g(Add(), above, most))

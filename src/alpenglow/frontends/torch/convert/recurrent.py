@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import pieces, sliced
 from alpenglow.frontends.torch.convert.contraction import plus, product_of
 from alpenglow.frontends.torch.table import Made, Site, number, on
-from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.activation import Sigmoid, Tanh
 from alpenglow.ops.elementwise.arithmetic import Add, Mul
 from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
-from alpenglow.ops.tensor.movement import Concat, Slice, Transpose
+from alpenglow.ops.tensor.movement import Concat, Transpose
 
 IOFC = (0, 3, 1, 2)
 """Where the gates input, output, forget, cell stand in PyTorch's weights of an LSTM."""
@@ -56,41 +56,26 @@ States = tuple[Value, ...]
 # ── operators ──
 
 
-@on("aten.lstm.input")
-def lstm(
-    s: Site, input: Value, hx: Sequence[Value], params: Sequence[Value], has_biases: bool,
-    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Made:  # fmt: skip
-    check_dropout(dropout, train, num_layers)
-    return stacked(s, LSTM, input, tuple(hx), params, has_biases, num_layers, bidirectional,
-                   batch_first)  # fmt: skip
-
-
-@on("aten.gru.input")
-def gru(
-    s: Site, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Made:  # fmt: skip
-    check_dropout(dropout, train, num_layers)
-    return stacked(s, GRU, input, (hx,), params, has_biases, num_layers, bidirectional,
-                   batch_first)  # fmt: skip
-
-
-def plain(name: str, function: str) -> None:
-    """Register the plain recurrent layer of an activation."""
+def layers(name: str, kind: Kind) -> None:
+    """Register recurrent layers of a kind, on each other."""
 
     @on(f"aten.{name}.input")
     def convert(
-        s: Site, input: Value, hx: Value, params: Sequence[Value], has_biases: bool,
-        num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+        s: Site, input: Value, hx: Value | Sequence[Value], params: Sequence[Value],
+        has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
+        batch_first: bool,
     ) -> Made:  # fmt: skip
-        check_dropout(dropout, train, num_layers)
-        return stacked(s, Kind((0,), function=function), input, (hx,), params, has_biases,
-                       num_layers, bidirectional, batch_first)  # fmt: skip
+        if train and dropout and num_layers > 1:
+            raise UnsupportedError(f"a recurrent layer in training with dropout, p = {dropout}")
+        states = (hx,) if isinstance(hx, Value) else tuple(hx)
+        return stacked(s, kind, input, states, params, has_biases, num_layers, bidirectional,
+                       batch_first)  # fmt: skip
 
 
-plain("rnn_tanh", "tanh")
-plain("rnn_relu", "relu")
+layers("lstm", LSTM)
+layers("gru", GRU)
+layers("rnn_tanh", Kind((0,), function="tanh"))
+layers("rnn_relu", Kind((0,), function="relu"))
 
 
 @on("aten.mkldnn_rnn_layer.default")
@@ -114,22 +99,16 @@ def mkldnn_layer(
 # ── layers ──
 
 
-def check_dropout(dropout: float, train: bool, layers: int) -> None:
-    """Raise UnsupportedError if elements between layers are dropped at random."""
-    if train and dropout and layers > 1:
-        raise UnsupportedError(f"a recurrent layer in training with dropout, p = {dropout}")
-
-
 def stacked(
     s: Site, kind: Kind, x: Value, states: States, params: Sequence[Value], has_biases: bool,
-    layers: int, bidirectional: bool, batch_first: bool,
+    count: int, bidirectional: bool, batch_first: bool,
 ) -> list[Value]:  # fmt: skip
     """Return the output of layers on each other, and the final states of all directions."""
     y = s.g(Transpose((1, 0, 2)), x) if batch_first else x
     directions = 2 if bidirectional else 1
-    weights = listed(params, has_biases, layers * directions)
+    weights = listed(params, has_biases, count * directions)
     ends: list[list[Value]] = [[] for _ in states]
-    for layer in range(layers):
+    for layer in range(count):
         outputs = []
         for d in range(directions):
             i = layer * directions + d
@@ -160,14 +139,13 @@ def listed(params: Sequence[Value], has_biases: bool, count: int) -> list[Weight
     return sets
 
 
-def row(s: Site, states: Value, i: int) -> Value:
-    """Return the state [B, H] of a direction."""
-    _, batch, units = states.type.shape
-    return s.reshaped(s.g(Slice((i, 0, 0), (1, batch, units), (1, 1, 1)), states), (batch, units))
+def row(s: Site, x: Value, i: int) -> Value:
+    """Return the rows x[i] of x[N, B, H]: the state of a direction, or what goes into a step."""
+    return s.reshaped(sliced(s.g, x, 0, i, 1), x.type.shape[1:])
 
 
 def gathered(s: Site, states: Sequence[Value]) -> Value:
-    """Return the final states of all directions as one tensor."""
+    """Return states of all directions, or of all steps, as one tensor."""
     rows = [s.reshaped(v, (1, *v.type.shape)) for v in states]
     return rows[0] if len(rows) == 1 else s.g(Concat(0), *rows)
 
@@ -201,12 +179,11 @@ def gated(
 ) -> tuple[Value, ...]:
     """Return a GRU's output and final state; the bias of its hidden gate is reset with it."""
     units = start.type.shape[1]
-    if hidden is None:
-        zero = s.spread(s.constant(0.0, xw.type.dtype), (units,))
-        return s.g.add(Gru(reverse), [xw, r, start, zero, None]).results
-    last = s.g(Slice((units * 2,), (units,), (1,)), hidden)
-    first = s.g(Slice((0,), (units * 2,), (1,)), hidden)
     zero = s.spread(s.constant(0.0, xw.type.dtype), (units,))
+    if hidden is None:
+        return s.g.add(Gru(reverse), [xw, r, start, zero, None]).results
+    last = sliced(s.g, hidden, 0, units * 2, units)
+    first = sliced(s.g, hidden, 0, 0, units * 2)
     whole = plus(s, s.g(Concat(0), first, zero), xw, 1, 1)
     return s.g.add(Gru(reverse), [whole, r, start, last, None]).results
 
@@ -216,13 +193,8 @@ def ordered(s: Site, w: Value, kind: Kind) -> Value:
     count = len(kind.gates)
     if count == 1:
         return w
-    rows, *rest = w.type.shape
-    units: Dim = rows // count
-    parts = [
-        s.g(Slice((units * gate, *[0] * len(rest)), (units, *rest), (1,) * w.type.rank), w)
-        for gate in kind.gates
-    ]
-    return s.g(Concat(0), *parts)
+    units = w.type.shape[0] // count
+    return s.g(Concat(0), *(sliced(s.g, w, 0, units * gate, units) for gate in kind.gates))
 
 
 # ── hidden states that are projected ──
@@ -232,29 +204,23 @@ def projected(
     s: Site, xw: Value, r: Value, start: States, project: Value, reverse: bool
 ) -> tuple[Value, ...]:
     """Return the output and final states of an LSTM whose h is made smaller, step by step."""
-    steps, batch, columns = xw.type.shape
+    steps = xw.type.shape[0]
     h, c = start
     down = s.g(Transpose((1, 0)), project)
     outputs: list[Value] = []
     for t in range(number(steps))[:: -1 if reverse else 1]:
-        one = s.g(Slice((t, 0, 0), (1, batch, columns), (1, 1, 1)), xw)
-        sums = s.g(Add(), s.reshaped(one, (batch, columns)), product_of(s, h, r))
+        sums = s.g(Add(), row(s, xw, t), product_of(s, h, r))
         full, c = advanced(s, sums, c)
         h = product_of(s, full, down)
-        outputs.append(s.reshaped(h, (1, *h.type.shape)))
+        outputs.append(h)
     if not outputs:
         raise UnsupportedError("an LSTM with a projection over no steps")
-    if reverse:
-        outputs.reverse()
-    return (outputs[0] if len(outputs) == 1 else s.g(Concat(0), *outputs)), h, c
+    return gathered(s, outputs[::-1] if reverse else outputs), h, c
 
 
 def advanced(s: Site, sums: Value, c: Value) -> tuple[Value, Value]:
     """Return the next hidden and cell state, of the sums that go into the gates."""
-    batch, units = c.type.shape
-    i, o, forget, cell = (
-        s.g(Slice((0, units * k), (batch, units), (1, 1)), sums) for k in range(4)
-    )  # fmt: skip
+    i, o, forget, cell = pieces(s.g, sums, 1, (c.type.shape[1],) * 4)
     kept = s.g(Mul(), s.g(Sigmoid(), forget), c)
     after = s.g(Add(), kept, s.g(Mul(), s.g(Sigmoid(), i), s.g(Tanh(), cell)))
     return s.g(Mul(), s.g(Sigmoid(), o), s.g(Tanh(), after)), after
