@@ -36,6 +36,13 @@ def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...
     return tuple(out)
 
 
+def widest(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+    """Return the shape that tensors broadcast to, of which it is known that they do."""
+    rank = max(map(len, shapes))
+    aligned = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    return tuple(next((d for d in extents if not (known(d) and d == 1)), 1) for extents in aligned)
+
+
 def check_size(what: str, t: TensorType) -> None:
     """Raise ModelError if a tensor has negative extents or is too large for any machine.
 

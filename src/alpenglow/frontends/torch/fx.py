@@ -18,12 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from alpenglow.base.errors import (
-    AlpenglowError,
-    IncompatibleError,
-    ModelError,
-    UnsupportedError,
-)
+from alpenglow.base.errors import AlpenglowError, IncompatibleError, ModelError, UnsupportedError
 from alpenglow.base.memory import copied
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.apart import check_given

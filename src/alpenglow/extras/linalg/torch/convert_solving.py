@@ -10,7 +10,7 @@ from alpenglow.extras.linalg.indefinite import Ldl, SolveLdl
 from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular, Swaps
 from alpenglow.frontends.movement import permuted, sliced
 from alpenglow.frontends.numbers import wide
-from alpenglow.frontends.torch.convert.index import common_shape
+from alpenglow.frontends.shapes import widest
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.graph import Value
@@ -112,7 +112,7 @@ def solved(
     """Return solutions, and what says of each system if there is one."""
     is_vector = B.type.rank == 1 or B.type.shape == A.type.shape[:-1]
     b = s.reshaped(B, (*B.type.shape, 1)) if is_vector else B
-    shape = common_shape([A.type.shape[:-2], b.type.shape[:-2]])
+    shape = widest([A.type.shape[:-2], b.type.shape[:-2]])
     a = stretch(s.g, A if left else transposed(s, A), (*shape, *A.type.shape[-2:]))
     columns = b if left or is_vector else transposed(s, b)
     columns = stretch(s.g, columns, (*shape, *columns.type.shape[-2:]))
@@ -160,7 +160,7 @@ def rows(s: Site, x: Value, order: Value) -> Value:
 def lu_solve(
     s: Site, LU: Value, pivots: Value, B: Value, left: bool = True, adjoint: bool = False
 ) -> Made:
-    outer = common_shape([LU.type.shape[:-2], B.type.shape[:-2]])
+    outer = widest([LU.type.shape[:-2], B.type.shape[:-2]])
     factors = stretch(s.g, LU, (*outer, *LU.type.shape[-2:]))
     steps = stretch(s.g, pivots, (*outer, pivots.type.shape[-1]))
     b = stretch(s.g, B, (*outer, *B.type.shape[-2:]))
@@ -236,7 +236,7 @@ def triangles(s: Site, factors: Value) -> tuple[Value, Value]:
 def solve_triangular(
     s: Site, x: Value, B: Value, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Made:
-    shape = common_shape([x.type.shape[:-2], B.type.shape[:-2]])
+    shape = widest([x.type.shape[:-2], B.type.shape[:-2]])
     a = stretch(s.g, x, (*shape, *x.type.shape[-2:]))
     b = stretch(s.g, B, (*shape, *B.type.shape[-2:]))
     if left:
@@ -250,7 +250,7 @@ def triangular_solve(
     s: Site, x: Value, A: Value, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False,
 ) -> Made:  # fmt: skip
-    shape = common_shape([A.type.shape[:-2], x.type.shape[:-2]])
+    shape = widest([A.type.shape[:-2], x.type.shape[:-2]])
     a = stretch(s.g, A, (*shape, *A.type.shape[-2:]))
     b = stretch(s.g, x, (*shape, *x.type.shape[-2:]))
     if transpose:
@@ -272,7 +272,7 @@ def cholesky(s: Site, x: Value, upper: bool = False) -> Made:
 
 @on("aten.cholesky_solve.default")
 def cholesky_solve(s: Site, x: Value, input2: Value, upper: bool = False) -> Made:
-    shape = common_shape([input2.type.shape[:-2], x.type.shape[:-2]])
+    shape = widest([input2.type.shape[:-2], x.type.shape[:-2]])
     a = stretch(s.g, input2, (*shape, *input2.type.shape[-2:]))
     return by_root(s, a, stretch(s.g, x, (*shape, *x.type.shape[-2:])), upper)
 
@@ -309,7 +309,7 @@ def whole_ldl_factor(s: Site, x: Value, hermitian: bool = False) -> Made:
 @on("aten.linalg_ldl_solve.default")
 def ldl_solve(s: Site, LD: Value, pivots: Value, B: Value, hermitian: bool = False) -> Made:
     needs_symmetry(LD, hermitian)
-    outer = common_shape([LD.type.shape[:-2], B.type.shape[:-2]])
+    outer = widest([LD.type.shape[:-2], B.type.shape[:-2]])
     factors = stretch(s.g, LD, (*outer, *LD.type.shape[-2:]))
     steps = stretch(s.g, pivots, (*outer, pivots.type.shape[-1]))
     return s.g(SolveLdl(), factors, steps, stretch(s.g, B, (*outer, *B.type.shape[-2:])))

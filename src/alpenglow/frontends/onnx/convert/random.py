@@ -7,12 +7,15 @@ for each call (`Graph.random_key`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from alpenglow.frontends.onnx.file.attributes import element_type
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
+from alpenglow.ir.op import Op
 from alpenglow.ops.elementwise.arithmetic import Sub
 from alpenglow.ops.elementwise.comparison import Less
 from alpenglow.ops.elementwise.select import Cast
@@ -23,47 +26,25 @@ from alpenglow.ops.reduction.scan import CumSum
 from alpenglow.ops.tensor.movement import stretch
 
 
-@on("RandomUniform")
-def random_uniform(s: Site) -> Made:
-    return uniform(s, *asked(s))
+def draws(name: str, make: Callable[..., Op], **defaults: float) -> None:
+    """Register what draws numbers in a shape that is an attribute, or in that of its operand."""
+
+    @on(name)
+    def of_shape(s: Site) -> Made:
+        return drawn(s, tuple(s.needed("shape")), wanted_type(s, "f32"))
+
+    @on(f"{name}Like")
+    def like_operand(s: Site) -> Made:
+        like = s.input(0).type
+        return drawn(s, like.shape, wanted_type(s, like.dtype))
+
+    def drawn(s: Site, shape: tuple[Dim, ...], dtype: str) -> Value:
+        numbers = (s.attribute(k, d) for k, d in defaults.items())
+        return s.g(make(shape, *numbers, dtype), key(s))
 
 
-@on("RandomUniformLike")
-def random_uniform_like(s: Site) -> Made:
-    return uniform(s, *alike(s))
-
-
-@on("RandomNormal")
-def random_normal(s: Site) -> Made:
-    return normal(s, *asked(s))
-
-
-@on("RandomNormalLike")
-def random_normal_like(s: Site) -> Made:
-    return normal(s, *alike(s))
-
-
-def uniform(s: Site, shape: tuple[Dim, ...], dtype: str) -> Value:
-    """Return numbers spread as the attributes of the node say."""
-    low, high = s.attribute("low", 0.0), s.attribute("high", 1.0)
-    return s.g(RandomUniform(shape, low, high, dtype), key(s))
-
-
-def normal(s: Site, shape: tuple[Dim, ...], dtype: str) -> Value:
-    """Return numbers distributed as the attributes of the node say."""
-    mean, scale = s.attribute("mean", 0.0), s.attribute("scale", 1.0)
-    return s.g(RandomNormal(shape, mean, scale, dtype), key(s))
-
-
-def asked(s: Site) -> tuple[tuple[Dim, ...], str]:
-    """Return the shape and the element type that the attributes of the node name."""
-    return tuple(s.needed("shape")), wanted_type(s, "f32")
-
-
-def alike(s: Site) -> tuple[tuple[Dim, ...], str]:
-    """Return the shape of the operand, and its element type unless the node asks for another."""
-    like = s.input(0).type
-    return like.shape, wanted_type(s, like.dtype)
+draws("RandomUniform", RandomUniform, low=0.0, high=1.0)
+draws("RandomNormal", RandomNormal, mean=0.0, scale=1.0)
 
 
 @on("Bernoulli", since=15)

@@ -67,7 +67,7 @@ def dropout_of_training(s: Site) -> Made:
     wide = in_floats(s.g, x)
     if ratio is None:
         ratio = s.g.constant(np.asarray(0.5, wide.type.numpy))
-    ratio = as_type(s.g, s.g(Reshape(()), ratio) if ratio.type.rank else ratio, wide.type.dtype)
+    ratio = as_type(s.g, s.reshaped(ratio, ()), wide.type.dtype)
     # From 0 to below 1, so that a ratio of 0 keeps everything.
     u = s.g(RandomUniform(x.type.shape, dtype=wide.type.dtype), key(s))
     mask = s.g(GreaterOrEqual(), u, stretch(s.g, ratio, x.type.shape))
@@ -114,14 +114,9 @@ def updated(s: Site, op: Op, parts: int) -> list[Value]:
     count = len(rest) // parts
     if count == 0 or len(rest) % parts:
         raise s.wrong(f"{len(rest)} tensors are no {parts} for each variable")
-    number, updates = scalar_of(s, step), []
+    number, updates = s.reshaped(step, ()), []
     for i in range(count):
         mine = rest[i::count]
-        factor = as_type(s.g, scalar_of(s, rate), mine[0].type.dtype)
+        factor = as_type(s.g, s.reshaped(rate, ()), mine[0].type.dtype)
         updates.append(s.g.add(op, [factor, number, *mine]).results)
     return [results[k] for k in range(parts - 1) for results in updates]
-
-
-def scalar_of(s: Site, v: Value) -> Value:
-    """Return the only element of v as a scalar."""
-    return s.g(Reshape(()), v) if v.type.rank else v

@@ -4,7 +4,6 @@ that are put back.
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
@@ -117,17 +116,17 @@ def col2im(s: Site) -> Made:
     x, image, block = s.input(0), s.dims(1), s.ints(2)
     rank = len(block)
     if x.type.rank != 3 or len(image) != rank or not rank:
-        raise ModelError(f"Col2Im: {x.type}, image {image} and block {block} do not go together")
+        raise s.wrong(f"{x.type}, image {image} and block {block} do not go together")
     ones = (1,) * rank
     pads = s.attribute("pads", (0,) * (2 * rank))
     op = OverlapAdd(image, s.attribute("strides", ones), pads, s.attribute("dilations", ones))
     for what, values in (("strides", op.strides), ("dilations", op.dilations), ("pads", pads[::2])):
         if len(values) != rank:
-            raise ModelError(f"Col2Im: {len(values)} {what} given, expected {rank}")
+            raise s.wrong(f"{len(values)} {what} given, expected {rank}")
     taps = product(block)
     channels = x.type.shape[1]
     if not known(taps) or taps < 1 or (known(channels) and channels % taps):
-        raise ModelError(f"Col2Im: {x.type} does not divide into blocks of {block}")
+        raise s.wrong(f"{x.type} does not divide into blocks of {block}")
     places = tuple(
         conv_extent(op, d, block[i], op.strides[i], pads[i], pads[rank + i], op.dilations[i])
         for i, d in enumerate(image)

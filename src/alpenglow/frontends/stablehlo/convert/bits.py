@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from alpenglow.frontends.stablehlo.table import Made, Site, both, on
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import (
-    NARROW_INTS,
-    width,
-)
+from alpenglow.ir.types import NARROW_INTS, width
 from alpenglow.ops.elementwise.arithmetic import Add, Minimum, Mul, Sub
 from alpenglow.ops.elementwise.comparison import Greater, IsNaN, LessOrEqual
 from alpenglow.ops.elementwise.logic import BitAnd, BitOr, ShiftLeft, ShiftRight

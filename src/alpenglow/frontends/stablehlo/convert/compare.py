@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import apply, of_parts, parts_of
 from alpenglow.frontends.stablehlo.table import Made, Site, both, computed, on
 from alpenglow.ir.graph import Value
@@ -29,7 +30,7 @@ from alpenglow.ops.elementwise.comparison import (
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.elementwise.logic import BitAnd, BitNot, BitOr, BitXor, ShiftLeft, ShiftRight
 from alpenglow.ops.elementwise.select import BitCast, Cast, Where
-from alpenglow.ops.tensor.movement import Concat, Slice
+from alpenglow.ops.tensor.movement import Concat
 
 DIRECTIONS: Mapping[str, type[Op]] = {
     "EQ": Equal, "NE": Equal, "LT": Less, "LE": LessOrEqual, "GT": Greater, "GE": GreaterOrEqual,
@@ -155,15 +156,9 @@ def _bits_of_bool(s: Site, x: Value, dtype: str) -> Value:
             bit = s.g(BitAnd(), s.g(ShiftRight(), whole, s.filled(i, whole)), s.filled(1, whole))
             pieces.append(s.reshaped(s.g(Cast("bool"), bit), (*x.type.shape, 1)))
         return s.g(Concat(x.type.rank), *pieces)
-    *outer, count = x.type.shape
-    if width(dtype) != count:
+    if width(dtype) != x.type.shape[-1]:
         raise s.refuse(f"{x.type} is read as {dtype}")
-    total = s.full(0, f"u{count}", tuple(outer))
-    for i in range(width(dtype)):
-        piece = s.g(Slice((*[0] * len(outer), i), (*outer, 1), (1,) * x.type.rank), x)
-        whole = s.g(Cast(f"u{count}"), s.reshaped(piece, outer))
-        total = s.g(BitOr(), total, s.g(ShiftLeft(), whole, s.filled(i, whole)))
-    return s.g(BitCast(dtype), total)
+    return _glued(s, x, dtype, width(dtype))
 
 
 def _cut(s: Site, x: Value, dtype: str, count: int) -> Value:
@@ -180,13 +175,12 @@ def _cut(s: Site, x: Value, dtype: str, count: int) -> Value:
 
 def _glued(s: Site, x: Value, dtype: str, count: int) -> Value:
     """Return elements along the last axis of x as the bits of one, the lowest first."""
-    bits, wide = width(x.type.dtype), f"u{width(dtype)}"
-    *outer, _ = x.type.shape
+    bits = width(dtype) // count
     total: Value | None = None
     for i in range(count):
-        starts = (*[0] * len(outer), i)
-        piece = s.g(Slice(starts, (*outer, 1), (1,) * x.type.rank), x)
-        whole = s.g(Cast(wide), s.g(BitCast(f"u{bits}"), s.reshaped(piece, outer)))
+        piece = s.reshaped(sliced(s.g, x, x.type.rank - 1, i, 1), x.type.shape[:-1])
+        piece = piece if bits == 1 else s.g(BitCast(f"u{bits}"), piece)
+        whole = s.g(Cast(f"u{width(dtype)}"), piece)
         whole = s.g(ShiftLeft(), whole, s.filled(i * bits, whole))
         total = whole if total is None else s.g(BitOr(), total, whole)
     assert total is not None, "there are several elements"

@@ -16,13 +16,7 @@ from alpenglow.frontends.stablehlo.convert.gather import batch_places, check
 from alpenglow.frontends.stablehlo.convert.movement import padded
 from alpenglow.frontends.stablehlo.convert.reduction import LOGICAL
 from alpenglow.frontends.stablehlo.module import Block, GatherDims
-from alpenglow.frontends.stablehlo.places import (
-    column,
-    counted,
-    index_vectors,
-    linear,
-    strides_of,
-)
+from alpenglow.frontends.stablehlo.places import column, counted, index_vectors, linear, strides_of
 from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value

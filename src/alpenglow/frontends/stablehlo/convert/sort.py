@@ -14,7 +14,7 @@ from alpenglow.frontends.stablehlo.module import Block
 from alpenglow.frontends.stablehlo.places import counted
 from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import FLOATS, Array
+from alpenglow.ir.types import FLOATS
 from alpenglow.ops.elementwise.comparison import Less
 from alpenglow.ops.elementwise.logic import BitAnd, BitNot, BitOr, BitXor
 from alpenglow.ops.elementwise.select import Where
@@ -98,7 +98,7 @@ def _exchanged(
     """Return what a step of the network makes: partners in order."""
     n = fixed(order.type.shape[axis])
     partner, first = _partners(n, size, distance)
-    index = s.g.constant(_array(partner))
+    index = s.g.constant(np.array(partner, np.int64))
     low = _row(s, first, order, axis)
     there = [s.g(Gather(axis), v, index) for v in values]
     other = s.g(Gather(axis), order, index)
@@ -130,10 +130,6 @@ def _partners(n: int, size: int, distance: int) -> tuple[list[int], list[bool]]:
                 partner[a], partner[b] = b, a
                 first[b] = False
     return partner, first
-
-
-def _array(numbers: Sequence[int]) -> Array:
-    return np.array(numbers, np.int64)
 
 
 def _row(s: Site, truths: Sequence[bool], like: Value, axis: int) -> Value:

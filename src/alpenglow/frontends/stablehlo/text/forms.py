@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from alpenglow.frontends.stablehlo.module import (
-    Block,
-    Record,
-    Type,
-)
+from alpenglow.frontends.stablehlo.module import Block, Record, Type
 from alpenglow.frontends.stablehlo.text.attributes import DENSE, AttributeReader
 from alpenglow.frontends.stablehlo.text.lexer import Lexer
 

@@ -9,13 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.stablehlo.module import (
-    RETURNS,
-    Block,
-    Operation,
-    Signature,
-    Type,
-)
+from alpenglow.frontends.stablehlo.module import RETURNS, Block, Operation, Signature, Type
 from alpenglow.frontends.stablehlo.text.attributes import AttributeReader
 from alpenglow.frontends.stablehlo.text.forms import Form
 from alpenglow.frontends.stablehlo.text.lexer import Lexer

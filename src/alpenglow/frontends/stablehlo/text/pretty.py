@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from alpenglow.frontends.stablehlo.module import (
-    DotDims,
-)
+from alpenglow.frontends.stablehlo.module import DotDims
 from alpenglow.frontends.stablehlo.text.forms import Form, Items, Reading, read_items, read_types
 from alpenglow.frontends.stablehlo.text.lexer import Lexer
 from alpenglow.frontends.stablehlo.text.pretty_regions import OWN

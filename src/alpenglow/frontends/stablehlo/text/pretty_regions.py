@@ -6,11 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from alpenglow.frontends.stablehlo.module import (
-    Block,
-    Operation,
-    Type,
-)
+from alpenglow.frontends.stablehlo.module import Block, Operation, Type
 from alpenglow.frontends.stablehlo.text.forms import Form, Items, Reading, read_items, read_types
 from alpenglow.frontends.stablehlo.text.lexer import Lexer
 

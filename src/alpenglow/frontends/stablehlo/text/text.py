@@ -8,13 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.stablehlo.module import (
-    Block,
-    Function,
-    Module,
-    Signature,
-    Type,
-)
+from alpenglow.frontends.stablehlo.module import Block, Function, Module, Signature, Type
 from alpenglow.frontends.stablehlo.text.lexer import Lexer, unquoted
 from alpenglow.frontends.stablehlo.text.operations import OperationReader
 

@@ -6,11 +6,7 @@ import numpy as np
 
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.convert.reduction import axes_of
-from alpenglow.frontends.tflite.gemmlowp import (
-    limited,
-    multiplier,
-    times,
-)
+from alpenglow.frontends.tflite.gemmlowp import limited, multiplier, times
 from alpenglow.frontends.tflite.quantised import (
     alike,
     grid,
@@ -27,12 +23,11 @@ from alpenglow.frontends.tflite.wide import Wide
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.dims import product as dims_product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import DTYPES
 from alpenglow.ops.elementwise.arithmetic import Add, Mul
 from alpenglow.ops.elementwise.select import Cast
 from alpenglow.ops.quantized.quantize import Requantize
 from alpenglow.ops.reduction.reduction import ReduceSum, SumBytes
-from alpenglow.ops.tensor.movement import Reshape, Slice, Transpose, stretch
+from alpenglow.ops.tensor.movement import Reshape, Slice, Transpose
 
 
 @on_quantised("MEAN")
@@ -89,9 +84,9 @@ def _by_xnnpack(s: Site, sums: Value, count: int, parts: int) -> Value:
     (_, zero), (_, to) = one(s, grid(s, 0)), one(s, result_grid(s))
     factor = a / b * (np.float32(1) / np.float32(parts))
     x = _moved(s, sums, factor, np.float32(to) - np.float32(count * zero) * factor)
-    none = s.g.constant(np.zeros((), DTYPES[s.output().dtype]))
-    op = Requantize(s.output().dtype, *limits(s))
-    return s.g(op, x, s.filled(1, x), stretch(s.g, none, x.type.shape))
+    dtype = s.output().dtype
+    none = s.full(0, dtype, x.type.shape)
+    return s.g(Requantize(dtype, *limits(s)), x, s.filled(1, x), none)
 
 
 def _in_fixed(s: Site, sums: Value, count: int, parts: int) -> Value:

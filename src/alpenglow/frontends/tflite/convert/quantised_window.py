@@ -23,13 +23,7 @@ from alpenglow.frontends.tflite.convert.window import (
     spread_out,
     transpose_conv,
 )
-from alpenglow.frontends.tflite.quantised import (
-    grid,
-    limits,
-    narrowed,
-    requantised,
-    zeros_of,
-)
+from alpenglow.frontends.tflite.quantised import grid, limits, narrowed, requantised, zeros_of
 from alpenglow.frontends.tflite.table import Made, Site, moved, on_quantised
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value

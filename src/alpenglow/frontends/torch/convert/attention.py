@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.shapes import widest
 from alpenglow.frontends.torch.table import Made, Site, on
-from alpenglow.ir.dims import Dim, is_open, known, product
+from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.arithmetic import Mul, Reciprocal
 from alpenglow.ops.elementwise.transcendental import Sqrt
@@ -44,7 +45,7 @@ def mixed(
         raise UnsupportedError(f"attention with dropout, p = {dropout}")
     lead = query.type.shape[:-2]
     if not grouped:
-        lead = wider(lead, wider(key.type.shape[:-2], value.type.shape[:-2]))
+        lead = widest([v.type.shape[:-2] for v in (query, key, value)])
         query, key, value = (over(s, x, lead) for x in (query, key, value))
     query, factor = scaled(s, query, scale)
     if mask is not None and (len(lead) > 2 or mask.type.rank > 4):
@@ -66,13 +67,6 @@ def scaled(s: Site, query: Value, scale: float | Value | None) -> tuple[Value, f
         scale = s.g(Reciprocal(), s.g(Sqrt(), s.extent(size, "f64")))
     factor = stretch(s.g, s.cast(scale, query.type.dtype), query.type.shape)
     return s.g(Mul(), query, factor), 1.0
-
-
-def wider(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the extents to which two shapes are broadcast."""
-    rank = max(len(a), len(b))
-    pairs = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b), strict=True)
-    return tuple(d if known(c) and c == 1 else c for c, d in pairs)
 
 
 def over(s: Site, x: Value, lead: Sequence[Dim]) -> Value:

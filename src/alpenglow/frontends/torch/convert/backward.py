@@ -14,13 +14,7 @@ from alpenglow.autodiff import gradients
 from alpenglow.frontends.torch.convert.attention import mixed
 from alpenglow.frontends.torch.convert.convolution import convolution
 from alpenglow.frontends.torch.convert.padding import extended_by
-from alpenglow.frontends.torch.convert.resize import (
-    WAYS,
-    Way,
-    along_axes,
-    grid_sampler,
-    resized,
-)
+from alpenglow.frontends.torch.convert.resize import WAYS, Way, along_axes, grid_sampler, resized
 from alpenglow.frontends.torch.convert.window import mean_of
 from alpenglow.frontends.torch.table import Made, Site, find, on
 from alpenglow.ir.dims import Dim, product

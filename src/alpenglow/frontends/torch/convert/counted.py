@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.shapes import widest
 from alpenglow.frontends.torch.table import Made, Site, axis_of, number, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
@@ -29,11 +30,7 @@ def nonzero(s: Site, x: Value) -> Made:
 
 @on("aten.masked_select.default")
 def masked_select(s: Site, x: Value, mask: Value) -> Made:
-    shape = x.type.shape if x.type.rank >= mask.type.rank else mask.type.shape
-    shape = tuple(b if a == 1 else a for a, b in zip(
-        (1,) * (len(shape) - x.type.rank) + x.type.shape,
-        (1,) * (len(shape) - mask.type.rank) + mask.type.shape, strict=True,
-    ))  # fmt: skip
+    shape = widest([x.type.shape, mask.type.shape])
     count = product(shape)
     s.at_most(s.result.shape[0], count)  # PyTorch counts x alone, also where the mask stretches it
     flat = s.reshaped(stretch(s.g, x, shape), (count,))

@@ -13,6 +13,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import permuted, sliced
+from alpenglow.frontends.shapes import widest
 from alpenglow.frontends.torch.promote import shared
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
 from alpenglow.ir.dims import Dim, known, product
@@ -206,22 +207,11 @@ def places_of(s: Site, x: Value, listed: Sequence[Value | None]) -> Places:
     """Return where an index of several tensors points; they are broadcast to each other."""
     axes = tuple(i for i, v in enumerate(listed) if v is not None)
     ranged = [s.indices(v, x.type.shape[i], i) for i, v in enumerate(listed) if v is not None]
-    shape = common_shape([v.type.shape for v in ranged])
+    shape = widest([v.type.shape for v in ranged])
     parts = [s.reshaped(stretch(s.g, v, shape), (*shape, 1)) for v in ranged]
     tuples = parts[0] if len(parts) == 1 else s.g(Concat(len(shape)), *parts)
     adjacent = axes == tuple(range(axes[0], axes[0] + len(axes)))
     return Places(axes, tuples, axes[0] if adjacent else 0)
-
-
-def common_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
-    """Return the shape that tensors are broadcast to; an open extent stretches to no other."""
-    rank = max(len(shape) for shape in shapes)
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    common: list[Dim] = []
-    for extents in zip(*padded, strict=True):
-        wide = [d for d in extents if not (known(d) and d == 1)]
-        common.append(wide[0] if wide else 1)
-    return tuple(common)
 
 
 def with_axis(s: Site, x: Value) -> Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -95,10 +96,6 @@ def keys(distance: Array, a: float) -> Array:
 
 def triangle(distance: Array) -> Array:
     return np.asarray(np.maximum(1 - distance, 0))
-
-
-def keys_of_pillow(distance: Array) -> Array:
-    return keys(distance, -0.5)
 
 
 def lanczos(distance: Array) -> Array:
@@ -215,7 +212,7 @@ EXACT = Way(nearest_exact, open=("nearest", "half_pixel", "round_prefer_ceil"))
 LINEAR = Way(table=linear, open=("linear", "half_pixel", "round_prefer_floor"))
 CUBIC = Way(table=cubic, open=("cubic", "half_pixel", "round_prefer_floor"))
 SMOOTH = Way(table=antialiased(1, triangle))
-SMOOTH_CUBIC = Way(table=antialiased(2, keys_of_pillow))
+SMOOTH_CUBIC = Way(table=antialiased(2, partial(keys, a=-0.5)))
 LANCZOS = Way(table=antialiased(3, lanczos))
 
 

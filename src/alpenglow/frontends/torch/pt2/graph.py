@@ -10,12 +10,7 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
 from alpenglow.frontends.torch.functional import Functional, functional
-from alpenglow.frontends.torch.fx import (
-    DROPPED,
-    PARAMETERS,
-    READERS,
-    source_of,
-)
+from alpenglow.frontends.torch.fx import DROPPED, PARAMETERS, READERS, source_of
 from alpenglow.frontends.torch.fx import STRIDED as STRIDED_READERS
 from alpenglow.frontends.torch.program import (
     Argument,
