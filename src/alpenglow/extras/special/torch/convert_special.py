@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.extras.special import airy, bessel, bessel_modified, gamma, incomplete
+from alpenglow.frontends.torch.convert.arithmetic import paired
 from alpenglow.frontends.torch.convert.elementwise import one
 from alpenglow.frontends.torch.table import Made, Operand, Site, on
 from alpenglow.ir.graph import Value
@@ -45,14 +46,6 @@ one("digamma", gamma.Digamma())
 def polygamma(s: Site, n: int, x: Value) -> Made:
     op = gamma.Polygamma(n) if n else gamma.Digamma()
     return s.g(op, s.cast(x, s.result.dtype))
-
-
-def paired(op: Op, *targets: str) -> None:
-    """Register an operator on two operands, computed in the element type of the result."""
-
-    @on(*targets)
-    def convert(s: Site, x: Operand, other: Operand) -> Made:
-        return s.apply(op, x, other, dtype=s.result.dtype)
 
 
 paired(incomplete.IncompleteGamma(), "aten.igamma.default", "prims.igamma.default")

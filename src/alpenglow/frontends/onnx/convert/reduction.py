@@ -52,19 +52,11 @@ reduces("ReduceLogSumExp", reduction.ReduceLogSumExp)
 
 
 @on("ArgMax")
-def arg_max(s: Site) -> Made:
-    return s.g(reduction.ArgMax(*choice(s)), s.input(0))
-
-
 @on("ArgMin")
-def arg_min(s: Site) -> Made:
-    return s.g(reduction.ArgMin(*choice(s)), s.input(0))
-
-
-def choice(s: Site) -> tuple[int, bool, bool]:
-    """Return the axis, keepdims and last of an ArgMax or ArgMin."""
+def arg_extreme(s: Site) -> Made:
+    make = reduction.ArgMax if s.op_type == "ArgMax" else reduction.ArgMin
     last = bool(s.attribute("select_last_index", 0))
-    return s.named_axis(0), bool(s.attribute("keepdims", 1)), last
+    return s.g(make(s.named_axis(0), bool(s.attribute("keepdims", 1)), last), s.input(0))
 
 
 @on("CumSum")

@@ -98,13 +98,9 @@ for _name, _op in UNARY.items():
 
 
 @on("ADD", "AddOptions")
-def add(s: Site) -> Made:
-    return activated(s, s.apply(Add(), s.input(0), s.input(1)))
-
-
 @on("SUB", "SubOptions")
-def sub(s: Site) -> Made:
-    return activated(s, s.apply(Sub(), s.input(0), s.input(1)))
+def summed(s: Site) -> Made:
+    return activated(s, s.apply(Add() if s.kind == "ADD" else Sub(), s.input(0), s.input(1)))
 
 
 @on("MUL", "MulOptions")

@@ -69,15 +69,10 @@ def axes_of(s: Site) -> tuple[int, ...]:
 
 
 @on("ARG_MAX", moves=True)
-def arg_max(s: Site) -> Made:
-    x = s.input(0)
-    return s.cast(s.g(ArgMax(s.axis(s.number(1), x.type.rank), False), x), s.output().dtype)
-
-
 @on("ARG_MIN", moves=True)
-def arg_min(s: Site) -> Made:
-    x = s.input(0)
-    return s.cast(s.g(ArgMin(s.axis(s.number(1), x.type.rank), False), x), s.output().dtype)
+def arg_extreme(s: Site) -> Made:
+    x, make = s.input(0), ArgMax if s.kind == "ARG_MAX" else ArgMin
+    return s.cast(s.g(make(s.axis(s.number(1), x.type.rank), False), x), s.output().dtype)
 
 
 @on("CUMSUM", "CumsumOptions")

@@ -157,15 +157,10 @@ def convolution_2d_transpose_bias(s: Site) -> Made:
 
 
 @on("MAX_POOL_2D", "Pool2DOptions")
-def max_pool_2d(s: Site) -> Made:
-    x = channels_first(s.g, s.rank(0, 4))
-    return activated(s, channels_last(s.g, s.g(MaxPool(*pooling(s)), x)))
-
-
 @on("AVERAGE_POOL_2D", "Pool2DOptions")
-def average_pool_2d(s: Site) -> Made:
-    x = channels_first(s.g, s.rank(0, 4))
-    return activated(s, channels_last(s.g, s.g(AveragePool(*pooling(s)), x)))
+def pool_2d(s: Site) -> Made:
+    x, make = channels_first(s.g, s.rank(0, 4)), MaxPool if s.kind == "MAX_POOL_2D" else AveragePool
+    return activated(s, channels_last(s.g, s.g(make(*pooling(s)), x)))
 
 
 @on("L2_POOL_2D", "Pool2DOptions")

@@ -36,16 +36,17 @@ def scaled(s: Site, other: Operand, alpha: Number, dtype: str) -> Operand:
     return apply(s.g, arithmetic.Mul(), value, s.filled(alpha, value.type))
 
 
-@on("aten.add.Tensor", "aten.add.Scalar", "prims.add.default")
-def add(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
-    dtype = s.result.dtype
-    return s.apply(arithmetic.Add(), x, scaled(s, other, alpha, dtype), dtype=dtype)
+def summed(name: str, op: Op) -> None:
+    """Register the sum or difference of an operand and a multiple of another."""
+
+    @on(f"aten.{name}.Tensor", f"aten.{name}.Scalar", f"prims.{name}.default")
+    def convert(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
+        dtype = s.result.dtype
+        return s.apply(op, x, scaled(s, other, alpha, dtype), dtype=dtype)
 
 
-@on("aten.sub.Tensor", "aten.sub.Scalar", "prims.sub.default")
-def sub(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
-    dtype = s.result.dtype
-    return s.apply(arithmetic.Sub(), x, scaled(s, other, alpha, dtype), dtype=dtype)
+summed("add", arithmetic.Add())
+summed("sub", arithmetic.Sub())
 
 
 @on("aten.rsub.Tensor", "aten.rsub.Scalar")
@@ -54,9 +55,15 @@ def rsub(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
     return s.apply(arithmetic.Sub(), other, scaled(s, x, alpha, dtype), dtype=dtype)
 
 
-@on("aten.mul.Tensor", "aten.mul.Scalar", "prims.mul.default")
-def mul(s: Site, x: Operand, other: Operand) -> Made:
-    return s.apply(arithmetic.Mul(), x, other, dtype=s.result.dtype)
+def paired(op: Op, *targets: str) -> None:
+    """Register an operator on two operands, computed in the element type of the result."""
+
+    @on(*targets)
+    def convert(s: Site, x: Operand, other: Operand) -> Made:
+        return s.apply(op, x, other, dtype=s.result.dtype)
+
+
+paired(arithmetic.Mul(), "aten.mul.Tensor", "aten.mul.Scalar", "prims.mul.default")
 
 
 # ── quotients and remainders ──
@@ -118,15 +125,9 @@ def _floored(s: Site, a: Value, b: Value) -> Value:
     return g(select.Where(), g(comparison.Equal(), b, zero), infinite, nearest)
 
 
-@on("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor",
-    "prims.remainder.default")  # fmt: skip
-def remainder(s: Site, x: Operand, other: Operand) -> Made:
-    return s.apply(arithmetic.Mod(), x, other, dtype=s.result.dtype)
-
-
-@on("aten.fmod.Tensor", "aten.fmod.Scalar", "prims.fmod.default")
-def fmod(s: Site, x: Operand, other: Operand) -> Made:
-    return s.apply(arithmetic.Fmod(), x, other, dtype=s.result.dtype)
+paired(arithmetic.Mod(), "aten.remainder.Tensor", "aten.remainder.Scalar",
+       "aten.remainder.Scalar_Tensor", "prims.remainder.default")  # fmt: skip
+paired(arithmetic.Fmod(), "aten.fmod.Tensor", "aten.fmod.Scalar", "prims.fmod.default")
 
 
 # ── powers ──
@@ -237,9 +238,7 @@ def hardtanh(s: Site, x: Value, min_val: Number = -1, max_val: Number = 1) -> Ma
     return clamp(s, x, low, high) if limits is None else s.g(arithmetic.Clip(*limits), x)
 
 
-@on("aten.gcd.default", "prims.gcd.default")
-def gcd(s: Site, x: Value, other: Value) -> Made:
-    return s.apply(Gcd(), x, other, dtype=s.result.dtype)
+paired(Gcd(), "aten.gcd.default", "prims.gcd.default")
 
 
 # ── lengths, angles, signs and neighbours ──
@@ -254,11 +253,6 @@ def hypot(s: Site, x: Value, other: Value) -> Made:
                s.g(transcendental.Hypot(), a, b))  # fmt: skip
 
 
-@on("aten.atan2.default", "prims.atan2.default")
-def atan2(s: Site, x: Value, other: Value) -> Made:
-    return s.apply(transcendental.Atan2(), x, other, dtype=s.result.dtype)
-
-
 @on("aten.copysign.Tensor", "aten.copysign.Scalar")
 def copysign(s: Site, x: Operand, other: Operand) -> Made:
     size = s.g(arithmetic.Abs(), s.operands(x, dtype=s.result.dtype)[0])
@@ -267,9 +261,8 @@ def copysign(s: Site, x: Operand, other: Operand) -> Made:
     return s.g(select.Where(), negative, s.g(arithmetic.Neg(), size), size)
 
 
-@on("aten.nextafter.default", "prims.nextafter.default")
-def next_after(s: Site, x: Value, other: Value) -> Made:
-    return s.apply(floating.NextAfter(), x, other, dtype=s.result.dtype)
+paired(floating.NextAfter(), "aten.nextafter.default", "prims.nextafter.default")
+paired(transcendental.Atan2(), "aten.atan2.default", "prims.atan2.default")
 
 
 @on("aten.addcmul.default")

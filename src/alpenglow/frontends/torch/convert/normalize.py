@@ -151,14 +151,20 @@ def layer_norm(
     bias: Value | None = None, eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> Made:  # fmt: skip
     axis = input.type.rank - len(normalized_shape)
-    mixed = {v.type.dtype for v in (input, weight, bias) if v is not None}
-    dtype = input.type.dtype if len(mixed) == 1 else wide(input.type.dtype)
+    dtype = computed_in(input, weight, bias)
     scale = None if weight is None else s.cast(weight, dtype)
     shift = None if bias is None else s.cast(bias, dtype)
     if shift is not None and scale is None:
         scale = s.spread(s.constant(1.0, dtype), shift.type.shape)
     y = s.g(LayerNorm(axis, float(eps)), s.cast(input, dtype), scale, shift)
     return s.cast(y, input.type.dtype)
+
+
+def computed_in(x: Value, *parameters: Value | None) -> str:
+    """Return the element type of x and its parameters, a wider one if theirs are others."""
+    dtype = x.type.dtype
+    mixed = any(v is not None and v.type.dtype != dtype for v in parameters)
+    return wide(dtype) if mixed else dtype
 
 
 @on("aten.native_layer_norm.default")
@@ -186,8 +192,7 @@ def group_norm(
     s: Site, input: Value, num_groups: int, weight: Value | None = None,
     bias: Value | None = None, eps: float = 1e-5, cudnn_enabled: bool = True,
 ) -> Made:  # fmt: skip
-    mixed = {v.type.dtype for v in (input, weight, bias) if v is not None}
-    dtype = input.type.dtype if len(mixed) == 1 else wide(input.type.dtype)
+    dtype = computed_in(input, weight, bias)
     channels = input.type.shape[1]
     scale = filled(s, weight, 1.0, channels, dtype)
     shift = filled(s, bias, 0.0, channels, dtype)
@@ -225,8 +230,7 @@ def rms_norm(
 ) -> Made:  # fmt: skip
     axis = input.type.rank - len(normalized_shape)
     epsilon = epsilon_of(input, eps)
-    mixed = weight is not None and weight.type.dtype != input.type.dtype
-    dtype = wide(input.type.dtype) if mixed else input.type.dtype
+    dtype = computed_in(input, weight)
     shape = input.type.shape[axis:]
     scale = s.spread(s.constant(1.0, dtype), shape) if weight is None else s.cast(weight, dtype)
     return s.cast(s.g(RMSNorm(axis, epsilon), s.cast(input, dtype), scale), s.result.dtype)
