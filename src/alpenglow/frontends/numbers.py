@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import product as combinations
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.presume import fixed
+from alpenglow.frontends.windows import taps
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
@@ -250,16 +250,13 @@ def _integer_convolution(
     del image[0]
     pads, steps, apart = op.window(len(kernel))
     padded = g(Pad((0, 0, *pads[: len(kernel)]), (0, 0, *pads[len(kernel) :])), x)
-    taps = []
-    for tap in combinations(*map(range, kernel)):
-        starts = (0, 0, *(i * d for i, d in zip(tap, apart, strict=True)))
-        seen = g(Slice(starts, (*x.type.shape[:2], *image), (1, 1, *steps)), padded)
-        taps.append(_reshaped(g, seen, (batch, op.group, channels, product(image))))
+    seen = [_reshaped(g, tap, (batch, op.group, channels, product(image)))
+            for tap in taps(g, padded, kernel, steps, apart, image)]  # fmt: skip
     rows = (op.group, outputs // op.group)
-    per_group = _reshaped(g, w, (*rows, channels, len(taps)))
-    matrix = _reshaped(g, g(Transpose((0, 1, 3, 2)), per_group), (*rows, len(taps) * channels))
+    per_group = _reshaped(g, w, (*rows, channels, len(seen)))
+    matrix = _reshaped(g, g(Transpose((0, 1, 3, 2)), per_group), (*rows, len(seen) * channels))
     left = stretch(g, matrix, (batch, *matrix.type.shape))
-    y = _integer_product(g, MatMul(), left, g(Concat(2), *taps))
+    y = _integer_product(g, MatMul(), left, g(Concat(2), *seen))
     y = _reshaped(g, y, (batch, outputs, *image))
     return y if bias is None else g(Add(), y, _by_channel(g, bias, y))
 

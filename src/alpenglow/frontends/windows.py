@@ -6,11 +6,13 @@ How elements are grouped is ours to choose; the function is taken to be associat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 from alpenglow.frontends.movement import part
 from alpenglow.frontends.presume import fixed
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.tensor.movement import Concat
+from alpenglow.ops.tensor.movement import Concat, Slice
 
 Combine = Callable[[Sequence[Value], Sequence[Value]], list[Value]]
 """From values of two elements each to those of one."""
@@ -54,6 +56,21 @@ def windowed(
         ahead = [part(g, v, axis, length * dilation, count) for v in runs]
         runs = combine([part(g, v, axis, 0, count) for v in runs], ahead)
         length *= 2
+
+
+def taps(
+    g: Graph, x: Value, kernel: Sequence[int], strides: Sequence[int], spread: Sequence[int],
+    places: Sequence[Dim],
+) -> list[Value]:  # fmt: skip
+    """Return for each position in a kernel the elements of x that windows have there.
+
+    Windows lie over the last axes, `spread` says how far their elements are apart, and `places` how
+    many there are.
+    """
+    n = x.type.rank - len(kernel)
+    sizes, steps = (*x.type.shape[:n], *places), (*[1] * n, *strides)
+    offsets = product(*(range(0, k * d, d) for k, d in zip(kernel, spread, strict=True)))
+    return [g(Slice((*[0] * n, *offset), sizes, steps), x) for offset in offsets]
 
 
 def over_windows(

@@ -5,7 +5,6 @@ So has it XLA, and JAX says it of its modes; StableHLO's own interpreter leaves 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from alpenglow.base.errors import ModelError
@@ -18,6 +17,7 @@ from alpenglow.frontends.stablehlo.convert.reduction import LOGICAL
 from alpenglow.frontends.stablehlo.module import Block, GatherDims
 from alpenglow.frontends.stablehlo.places import column, counted, index_vectors, linear, strides_of
 from alpenglow.frontends.stablehlo.table import Made, Site, on
+from alpenglow.frontends.windows import taps
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import ALL, COMPLEX
@@ -189,22 +189,14 @@ def select_and_scatter(s: Site) -> Made:
     within = [0] * rank
     value = padded(s, x, s.full(0, x.type.dtype, ()), low, high, within)
     place = padded(s, place, s.full(count, "i64", ()), low, high, within)
-    best: tuple[Value, Value] | None = None
-    for offset in itertools.product(*map(range, w.size)):
-        here = [_offset(s, v, offset, shape, w.strides) for v in (value, place)]
-        best = (here[0], here[1]) if best is None else _better(s, best, (here[0], here[1]), count)
-    assert best is not None, "windows have elements"
+    values, places = (taps(s.g, v, w.size, w.strides, w.spread, shape) for v in (value, place))
+    best, *others = zip(values, places, strict=True)
+    for here in others:
+        best = _better(s, best, here, count)
     start = stretch(s.g, init, x.type.shape)
     flat = s.reshaped(best[1], (product(shape), 1))
     updates = s.reshaped(source, (product(shape),))
     return put(s, s.body(1), [start], flat, [updates])[0]
-
-
-def _offset(
-    s: Site, x: Value, offset: Sequence[int], shape: Sequence[Dim], strides: Sequence[int]
-) -> Value:
-    """Return the element at one offset of each window."""
-    return s.g(Slice(tuple(offset), tuple(shape), tuple(strides)), x) if offset else x
 
 
 def _better(

@@ -41,9 +41,10 @@ def inverse_root(s: Site, variance: Value, eps: float) -> Value:
     return s.g(Reciprocal(), s.g(Sqrt(), shifted))
 
 
-def saved(s: Site, i: int, v: Value) -> Value:
-    """Return a statistic as PyTorch states result i."""
-    return s.reshaped(s.cast(v, s.stated(i).dtype), s.stated(i).shape)
+def saved(s: Site, first: int, *values: Value) -> list[Value | None]:
+    """Return statistics as PyTorch states results from `first` on, None for what nobody reads."""
+    return [s.reshaped(s.cast(v, s.stated(i).dtype), s.stated(i).shape) if s.is_read(i) else None
+            for i, v in enumerate(values, first)]  # fmt: skip
 
 
 # ── by channel ──
@@ -82,8 +83,7 @@ def batch_norm_without(
         shift = filled(s, bias, 0.0, channels, dtype)
         return [s.g(InstanceNorm(float(eps)), input, scale, shift), None, None]
     y, mean, variance = trained(s, input, weight, bias, eps)
-    over = inverse_root(s, variance, eps)
-    return [y, *(saved(s, i, v) if s.is_read(i) else None for i, v in ((1, mean), (2, over)))]
+    return [y, *saved(s, 1, mean, inverse_root(s, variance, eps))]
 
 
 @on("aten._native_batch_norm_legit_functional.default")
@@ -94,16 +94,13 @@ def batch_norm_functional(
     if not training:
         y = normalized(s, input, weight, bias, running_mean, running_var, eps)
         empty = (s.filled(0, s.stated(i)) if s.is_read(i) else None for i in (1, 2))
-        same = ((3, running_mean), (4, running_var))
-        return [y, *empty, *(saved(s, i, v) if s.is_read(i) else None for i, v in same)]
+        return [y, *empty, *saved(s, 3, running_mean, running_var)]
     y, mean, variance = trained(s, input, weight, bias, eps)
-    over = saved(s, 2, inverse_root(s, variance, eps)) if s.is_read(2) else None
+    over = saved(s, 2, inverse_root(s, variance, eps)) if s.is_read(2) else [None]
     moved = moved_towards(s, running_mean, mean, momentum)
     unbiased = s.g(Mul(), variance, bias_of(s, input, variance))
     spread = moved_towards(s, running_var, unbiased, momentum)
-    first = saved(s, 1, mean) if s.is_read(1) else None
-    return [y, first, over, *(saved(s, i, v) if s.is_read(i) else None
-                              for i, v in ((3, moved), (4, spread)))]  # fmt: skip
+    return [y, *saved(s, 1, mean), *over, *saved(s, 3, moved, spread)]
 
 
 def normalized(
@@ -183,8 +180,7 @@ def statistics(s: Site, x: Value, axes: tuple[int, ...], eps: float) -> list[Val
     if not s.is_read(1) and not s.is_read(2):
         return [None, None]
     mean, variance = moments(s, x, axes)
-    over = inverse_root(s, variance, eps)
-    return [saved(s, i, v) if s.is_read(i) else None for i, v in ((1, mean), (2, over))]
+    return saved(s, 1, mean, inverse_root(s, variance, eps))
 
 
 @on("aten.group_norm.default")
@@ -249,4 +245,4 @@ def fused_rms_norm(
     x = s.cast(input, wide(input.type.dtype))
     epsilon = epsilon_of(input, eps)
     square = s.g(ReduceMean(axes), s.g(Mul(), x, x))
-    return [y, saved(s, 1, inverse_root(s, square, epsilon))]
+    return [y, *saved(s, 1, inverse_root(s, square, epsilon))]

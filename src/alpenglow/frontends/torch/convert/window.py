@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product as combinations
+from functools import partial, reduce
 
 import numpy as np
 
 from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.table import Made, Site, each, numbers, on
+from alpenglow.frontends.windows import taps
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS, Array
@@ -18,7 +19,7 @@ from alpenglow.ops.elementwise.select import Where
 from alpenglow.ops.image.resize import Interpolate
 from alpenglow.ops.reduction.reduction import ReduceMean, ReduceSum, lowest
 from alpenglow.ops.tensor.gather import Gather
-from alpenglow.ops.tensor.movement import Pad, Slice
+from alpenglow.ops.tensor.movement import Pad
 from alpenglow.ops.window.pooling import AveragePool, MaxPool, MaxPoolIndex, padded_windows
 
 
@@ -56,10 +57,7 @@ def largest_of(s: Site, op: MaxPool, x: Value) -> Value:
     if x.type.dtype in FLOATS:
         return s.reshaped(s.g(op, x), s.result.shape)
     parts = shifted(s, x, op, float(lowest(x.type.numpy)))
-    y = parts[0]
-    for part in parts[1:]:
-        y = s.g(Maximum(), y, part)
-    return s.reshaped(y, s.result.shape)
+    return s.reshaped(reduce(partial(s.g, Maximum()), parts), s.result.shape)
 
 
 def places_of(s: Site, op: MaxPool, x: Value) -> Value:
@@ -96,11 +94,7 @@ def shifted(s: Site, x: Value, op: MaxPool | AveragePool, fill: float) -> list[V
     spatial, out = numbers(*x.type.shape[2:]), numbers(*s.result.shape[-n:])
     before, after = op.pads[:n], reached(op, spatial, out)
     wide = s.g(Pad((0, 0, *before), (0, 0, *after), value=fill), x)
-    taps = []
-    for tap in combinations(*map(range, op.kernel)):
-        starts = (0, 0, *(t * d for t, d in zip(tap, op.dilations, strict=True)))
-        taps.append(s.g(Slice(starts, (*x.type.shape[:2], *out), (1, 1, *op.strides)), wide))
-    return taps
+    return taps(s.g, wide, op.kernel, op.strides, op.dilations, out)
 
 
 def reached(
@@ -154,10 +148,7 @@ def mean_of(
 
 def mean_of_integers(s: Site, op: AveragePool, x: Value, divisor: int | None) -> Value:
     """Return the mean of each window of integers, rounded towards zero as C++ divides."""
-    parts = shifted(s, x, op, 0)
-    y = parts[0]
-    for part in parts[1:]:
-        y = s.g(Add(), y, part)
+    y = reduce(partial(s.g, Add()), shifted(s, x, op, 0))
     shape = numbers(*x.type.shape)
     counts = op.counts(shape) if divisor is None else np.full((1,) * x.type.rank, divisor)
     by = s.g.constant(np.broadcast_to(counts, y.type.extents).astype(y.type.numpy))
