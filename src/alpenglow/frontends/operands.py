@@ -209,6 +209,10 @@ class Operands(Builder):
             raise self.wrong(f"{self.operand} {i} has {len(elements)} elements, expected one")
         return elements[0]
 
+    def scalar(self, i: int) -> Value:
+        """Return operand i, which has one element, as a scalar."""
+        return self.reshaped(self.input(i), ())
+
     def axis(self, axis: int, rank: int) -> int:
         """Return an axis counted from the front; raise ModelError if there is none."""
         if not -rank <= axis < rank:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from alpenglow.base.errors import ModelError
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.frontends.presume import Needed
-from alpenglow.ir.dims import Dim, assumed, is_open, known
+from alpenglow.ir.dims import Dim, assumed, is_open, known, product
 from alpenglow.ir.types import TensorType
 
 
@@ -34,6 +34,17 @@ def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...
             raise ModelError(f"{what}: shapes {' and '.join(map(str, shapes))} do not broadcast")
         out.append(numbers[0] if numbers else wide[0] if wide else 1)
     return tuple(out)
+
+
+def filled_in(what: str, t: TensorType, wanted: Sequence[Dim]) -> list[Dim]:
+    """Return a shape in which -1, of which there is one at most, is what other extents leave."""
+    shape = list(wanted)
+    if -1 in shape:
+        rest, total = product([d for d in shape if d != -1]), product(t.shape)
+        if rest == 0 or (known(rest) and known(total) and total % rest):
+            raise ModelError(f"{what}: {t} does not fill shape {tuple(wanted)}")
+        shape[shape.index(-1)] = total // rest
+    return shape
 
 
 def widest(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:

@@ -158,10 +158,6 @@ class Site(Operands):
         """Return integer operand i, which has one element, as a number."""
         return self.single(i, self.ints(i))
 
-    def scalar(self, i: int) -> Value:
-        """Return operand i, which has one element, as a scalar."""
-        return self.reshaped(self.input(i), ())
-
     def apply(self, op: Op, *values: Value) -> Value:
         """Apply an elementwise operator to values that broadcast to each other."""
         if by_channel(values):

@@ -96,11 +96,10 @@ def unfold_tensor(s: Site) -> Made:
     """Return windows along an axis, `step` apart; they become the last axis."""
     x = s.input(0)
     axis = normal_axes(s, (s.attribute("dim", -1),), x.type.rank)[0]
-    size, step, extent = s.needed("size"), s.attribute("step", 1), x.type.shape[axis]
-    extent = fixed(extent)
+    size, step, extent = s.needed("size"), s.attribute("step", 1), fixed(x.type.shape[axis])
     if size < 1 or step < 1 or extent < size:
         raise s.wrong(f"windows of {size} every {step} do not fit {x.type}")
-    starts = np.arange(0, int(extent) - size + 1, step)
+    starts = np.arange(0, extent - size + 1, step)
     at = s.g.constant((starts[:, None] + np.arange(size)).astype(np.int64))
     rank = x.type.rank
     order = (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1)

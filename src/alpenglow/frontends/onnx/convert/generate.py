@@ -11,12 +11,11 @@ from alpenglow.frontends.onnx.hosted import HostSite, makes_host
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, ceil_div, known
-from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.elementwise.arithmetic import Add, Ceil, Div, Maximum, Mul, Sub
 from alpenglow.ops.elementwise.select import Cast
 from alpenglow.ops.tensor.generate import Eye, Range, Shape, Size
-from alpenglow.ops.tensor.movement import Broadcast, Reshape, stretch
+from alpenglow.ops.tensor.movement import Broadcast, stretch
 
 
 @makes_host("Constant")
@@ -71,7 +70,7 @@ def number_range(s: Site) -> Made:
 
 def measured_range(s: Site, dtype: str) -> Made:
     """Return a range of floats that depends on data; only its length must be known."""
-    start, limit, step = (scalar_operand(s, i) for i in range(3))
+    start, limit, step = (s.scalar(i) for i in range(3))
     first, last, delta = (s.g(Cast("f64"), v) for v in (start, limit, step))
     reach = s.g(Ceil(), s.g(Div(), s.g(Sub(), last, first), delta))
     (count,) = s.measured(s.g(Maximum(), s.g(Cast("i64"), reach), s.g.constant(0)))
@@ -79,12 +78,6 @@ def measured_range(s: Site, dtype: str) -> Made:
     steps = s.g(Range(count, dtype=wide))
     begin, each = (stretch(s.g, s.g(Cast(wide), v), steps.type.shape) for v in (start, step))
     return s.g(Cast(dtype), s.g(Add(), s.g(Mul(), steps, each), begin))
-
-
-def scalar_operand(s: Site, i: int) -> Value:
-    """Return operand i, which has one element, as a scalar."""
-    v = s.input(i)
-    return s.g(Reshape(()), v) if v.type.rank else v
 
 
 def integer_range(s: Site, dtype: str) -> Made:
@@ -99,7 +92,7 @@ def integer_range(s: Site, dtype: str) -> Made:
     if isinstance(first, int):  # not only taken to be a number: it becomes part of the code
         return s.g(Range(count, first, delta, dtype))
     steps = s.g(Range(count, 0, delta, dtype))
-    return s.g(Add(), steps, stretch(s.g, scalar_operand(s, 0), steps.type.shape))
+    return s.g(Add(), steps, stretch(s.g, s.scalar(0), steps.type.shape))
 
 
 def number(s: Site, i: int) -> float:

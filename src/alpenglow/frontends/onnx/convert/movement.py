@@ -8,6 +8,7 @@ from alpenglow.frontends import movement
 from alpenglow.frontends.movement import tiled
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
 from alpenglow.frontends.presume import fixed, presume
+from alpenglow.frontends.shapes import filled_in
 from alpenglow.frontends.slices import FAR
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
@@ -39,15 +40,10 @@ def reshaped(s: Site, wanted: tuple[Dim, ...]) -> Value:
     if shape.count(-1) > 1:
         raise s.wrong(f"shape {wanted} leaves more than one extent open")
     if -1 in shape:
-        rest = product([d for d in shape if d != -1])
-        total = product(x.type.shape)
         for i, d in enumerate(wanted):
             if d != -1 and not keep_zero and i < x.type.rank and d != x.type.shape[i]:
                 presume(d, "!=")  # 0 would stand for another extent
-        if rest == 0 or (known(rest) and known(total) and total % rest):
-            raise s.wrong(f"{x.type} does not fill shape {wanted}")
-        shape[shape.index(-1)] = total // rest
-    return s.g(Reshape(tuple(shape)), x)
+    return s.g(Reshape(tuple(filled_in(s.kind, x.type, shape))), x)
 
 
 @on("Flatten")

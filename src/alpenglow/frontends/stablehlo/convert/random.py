@@ -7,17 +7,18 @@ random numbers: as easy as 1, 2, 3", 2011); what XLA adds is which element gets 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from alpenglow.autodiff.formula import OPERATORS
 from alpenglow.frontends.movement import part
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import INTS, width
-from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.elementwise.comparison import Less
-from alpenglow.ops.elementwise.logic import BitOr, BitXor, ShiftLeft, ShiftRight
 from alpenglow.ops.elementwise.select import BitCast, Where
 from alpenglow.ops.random.random import threefry
 from alpenglow.ops.tensor.generate import Iota
@@ -50,27 +51,12 @@ class Words:
     def __init__(self, s: Site) -> None:
         self.s = s
 
+    def __getattr__(self, name: str) -> Callable[[Value, Value | int], Value]:
+        return partial(self._made, OPERATORS[name])
+
     def _made(self, op: Op, x: Value, y: Value | int) -> Value:
         other = y if isinstance(y, Value) else self.s.filled(y, x)
         return self.s.apply(op, x, other)
-
-    def add(self, x: Value, y: Value | int) -> Value:
-        return self._made(Add(), x, y)
-
-    def mul(self, x: Value, y: Value | int) -> Value:
-        return self._made(Mul(), x, y)
-
-    def bit_or(self, x: Value, y: Value | int) -> Value:
-        return self._made(BitOr(), x, y)
-
-    def bit_xor(self, x: Value, y: Value | int) -> Value:
-        return self._made(BitXor(), x, y)
-
-    def shift_left(self, x: Value, places: int) -> Value:
-        return self._made(ShiftLeft(), x, places)
-
-    def shift_right(self, x: Value, places: int) -> Value:
-        return self._made(ShiftRight(), x, places)
 
     def halves(self, x: Value) -> tuple[Value, Value]:
         """Return the low and the high words of u64."""

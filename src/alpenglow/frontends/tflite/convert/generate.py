@@ -84,8 +84,7 @@ def matrix_set_diag(s: Site) -> Made:
     x, diagonal = s.input(0), s.input(1)
     if x.type.rank < 2 or diagonal.type.rank != x.type.rank - 1:
         raise s.wrong(f"{diagonal.type} is no diagonal of {x.type}")
-    rows, columns = x.type.shape[-2:]
-    rows, columns = fixed(rows), fixed(columns)
+    rows, columns = map(fixed, x.type.shape[-2:])
     if diagonal.type.shape[-1] != min(rows, columns):
         raise s.wrong(f"{diagonal.type} is no diagonal of {x.type}")
     outer = diagonal.type.shape[:-1]

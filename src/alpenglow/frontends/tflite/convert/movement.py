@@ -8,9 +8,10 @@ from alpenglow.frontends import movement
 from alpenglow.frontends.movement import pieces, tiled, turned_round
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed, presume
+from alpenglow.frontends.shapes import filled_in
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import Dim, is_open, known, product
+from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, width
 from alpenglow.ops.elementwise.select import BitCast
@@ -29,15 +30,9 @@ def reshape(s: Site) -> Made:
 
 def reshaped(s: Site, x: Value, wanted: Sequence[Dim]) -> Value:
     """Return x in the shape `wanted`, in which -1 takes what is left."""
-    shape = list(wanted)
-    if shape.count(-1) > 1 or any(known(d) and d < -1 for d in shape):
+    if wanted.count(-1) > 1 or any(known(d) and d < -1 for d in wanted):
         raise s.wrong(f"the shape is {tuple(wanted)}")
-    if -1 in shape:
-        rest, total = product([d for d in shape if d != -1]), product(x.type.shape)
-        if rest == 0 or (known(rest) and known(total) and total % rest):
-            raise s.wrong(f"{x.type} does not fill shape {tuple(wanted)}")
-        shape[shape.index(-1)] = total // rest
-    return s.reshaped(x, shape)
+    return s.reshaped(x, filled_in(s.kind, x.type, wanted))
 
 
 @on("SQUEEZE", "SqueezeOptions", moves=True)

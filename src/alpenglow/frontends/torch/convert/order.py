@@ -29,10 +29,10 @@ def topk(
 
 @on("aten.kthvalue.default")
 def kth_value(s: Site, x: Value, k: Dim, dim: int = -1, keepdim: bool = False) -> Made:
-    axis = axis_of(dim, x.type.rank)
     both = ordered(s, x, dim, k, False)
     if not x.type.rank:
         return both
+    axis = axis_of(dim, x.type.rank)
     return [s.reshaped(sliced(s.g, v, axis, k - 1, 1), s.stated(0).shape) for v in both]
 
 
