@@ -12,7 +12,9 @@ from torch import nn
 
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.generator import state_of, torch_state
+from alpenglow.frontends.torch.generator import HEAD, TAIL, state_of
+from alpenglow.ir.types import Array
+from alpenglow.ops.random.mersenne import WORDS
 
 
 class Draws(nn.Module):
@@ -24,6 +26,19 @@ class Draws(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.f(x)
+
+
+def torch_state(state: Array, raw: bytes) -> bytes:
+    """Return a state of ours as torch's, where `raw` was its state before: of the same seed."""
+    made = bytearray(raw)
+    seed, _, seeded, _ = HEAD.unpack_from(raw)
+    position = int(state[WORDS])
+    HEAD.pack_into(made, 0, seed, WORDS - position + 1, seeded, position % WORDS)
+    words = state[:WORDS].astype(np.uint64).tobytes()
+    made[HEAD.size : HEAD.size + len(words)] = words
+    number = float(state[WORDS + 2 :].copy().view(np.float64)[0])
+    TAIL.pack_into(made, HEAD.size + 8 * WORDS, 0.0, number, 0.0, int(state[WORDS + 1]))
+    return bytes(made)
 
 
 def many(x: torch.Tensor) -> torch.Tensor:

@@ -46,16 +46,3 @@ def state_of(raw: bytes) -> Array:
     rest = np.array([WORDS if left == 1 else following, is_left], np.uint32)
     number = np.array([normal if is_left else 0.0]).view(np.uint32)
     return np.concatenate([words, rest, number])
-
-
-def torch_state(state: Array, raw: bytes) -> bytes:
-    """Return a state of ours as torch's, where `raw` was its state before: of the same seed."""
-    made = bytearray(raw)
-    seed, _, seeded, _ = HEAD.unpack_from(raw)
-    position = int(state[WORDS])
-    HEAD.pack_into(made, 0, seed, WORDS - position + 1, seeded, position % WORDS)
-    words = state[:WORDS].astype(np.uint64).tobytes()
-    made[HEAD.size : HEAD.size + len(words)] = words
-    number = float(state[WORDS + 2 :].copy().view(np.float64)[0])
-    TAIL.pack_into(made, HEAD.size + 8 * WORDS, 0.0, number, 0.0, int(state[WORDS + 1]))
-    return bytes(made)

@@ -23,20 +23,19 @@ from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.lookup import Lookup
 from alpenglow.ops.tensor.movement import append_axes, stretch
 
+on_quantised("PADV2")(moved(pad_v2))
+
 
 @on_quantised("PAD")
+@moved
 def quantised_pad(s: Site) -> Made:
-    return moved(lambda s: padded(s, zero(s)))(s)
-
-
-@on_quantised("PADV2")
-def quantised_pad_v2(s: Site) -> Made:
-    return moved(pad_v2)(s)
+    return padded(s, zero(s))
 
 
 @on_quantised("SPACE_TO_BATCH_ND")
+@moved
 def quantised_space_to_batch(s: Site) -> Made:
-    return moved(lambda s: space_to_batch_of(s, zero(s)))(s)
+    return space_to_batch_of(s, zero(s))
 
 
 def zero(s: Site) -> int:

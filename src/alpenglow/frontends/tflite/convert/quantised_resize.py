@@ -42,12 +42,8 @@ class Taps:
 
 
 @on_quantised("RESIZE_BILINEAR")
+@moved
 def quantised_resize_bilinear(s: Site) -> Made:
-    return moved(resampled)(s)
-
-
-def resampled(s: Site) -> Value:
-    """Return an image of another size."""
     x, sizes = image(s)
     if s.option("align_corners") and s.option("half_pixel_centers"):
         raise s.wrong("corners and centres cannot be aligned both")

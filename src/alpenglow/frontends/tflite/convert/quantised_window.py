@@ -38,11 +38,8 @@ from alpenglow.ops.window.window import windows
 
 
 @on_quantised("MAX_POOL_2D")
+@moved
 def quantised_max_pool(s: Site) -> Made:
-    return moved(largest)(s)
-
-
-def largest(s: Site) -> Value:
     """Return the largest element of each window, limited by an activation."""
     x = channels_first(s.g, s.rank(0, 4))
     dtype = x.type.dtype
@@ -57,11 +54,8 @@ def largest(s: Site) -> Value:
 
 
 @on_quantised("AVERAGE_POOL_2D")
+@moved
 def quantised_average_pool(s: Site) -> Made:
-    return moved(average)(s)
-
-
-def average(s: Site) -> Value:
     """Return the mean of each window, rounded, halves away from zero."""
     x = channels_first(s.g, s.rank(0, 4))
     window = pooling(s)
@@ -83,8 +77,8 @@ def window_sums(s: Site, x: Value, window: Window) -> Value:
     if x.type.dtype not in BYTES:
         x = s.cast(x, "f64")
     dtype = np.int8 if x.type.dtype in BYTES else np.float64
-    ones = s.g.constant(np.ones((int(channels), 1, *kernel), dtype))
-    return s.g(Conv(strides, pads, dilations, int(channels)), x, ones)
+    ones = s.g.constant(np.ones((channels, 1, *kernel), dtype))
+    return s.g(Conv(strides, pads, dilations, channels), x, ones)
 
 
 def window_counts(s: Site, x: Value, window: Window) -> Array:
