@@ -32,8 +32,8 @@ from alpenglow.machines.vector import passes as cpu_passes
 from alpenglow.machines.vector.templates import templates
 from alpenglow.passes.table import Properties
 
-OPERATOR_MODULES = (ops.__name__, extras.__name__)
-"""Modules whose names begin so define operators."""
+NAMING_MODULES = (ops.__name__, extras.__name__, frontends.__name__)
+"""Modules whose names begin so define operators, or functions that build them."""
 
 NEWEST_OPSET = 64
 """No opset of any domain is as new as this."""
@@ -193,6 +193,8 @@ def operators_in(converter: Entry) -> set[type[Op]]:
             found.add(thing)
         elif isinstance(thing, Op):
             found.add(type(thing))
+        elif isinstance(thing, tuple | dict):
+            waiting += thing.values() if isinstance(thing, dict) else thing
         elif isinstance(thing, FunctionType) and thing not in seen:
             seen.add(thing)
             waiting += mentioned(thing) if thing.__module__ in own else ()
@@ -200,13 +202,14 @@ def operators_in(converter: Entry) -> set[type[Op]]:
 
 
 def mentioned(function: FunctionType) -> Iterator[Any]:
-    """Yield the globals, attributes of our operator modules, and closure cells that it names."""
+    """Yield the globals, attributes of modules, methods of a site, and closure cells it names."""
     names = set(names_in(function.__code__))
     for name in names & function.__globals__.keys():
         thing = function.__globals__[name]
         yield thing
-        if isinstance(thing, ModuleType) and thing.__name__.startswith(OPERATOR_MODULES):
+        if isinstance(thing, ModuleType) and thing.__name__.startswith(NAMING_MODULES):
             yield from (getattr(thing, n) for n in names if hasattr(thing, n))
+    yield from (getattr(Site, n) for n in names if isinstance(getattr(Site, n, None), FunctionType))
     yield from (cell.cell_contents for cell in function.__closure__ or ())
 
 

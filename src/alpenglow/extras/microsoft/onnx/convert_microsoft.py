@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from typing import Any
 
 import numpy as np
 
@@ -90,25 +91,21 @@ def numbers(s: Site) -> dict[int, float]:
 def activated(s: Site, v: Value, parameters: dict[int, float]) -> Value:
     """Return v after the activation that the attribute names, with the numbers that it has."""
     name = s.attribute("activation", "")
+    if name and name not in ACTIVATIONS:
+        raise s.refuse(f"activation '{name}' is not supported")
+    make, *defaults = ACTIVATIONS.get(name, (None,))
+    return s.g(make(*(parameters.get(i, d) for i, d in enumerate(defaults))), v) if make else v
 
-    def number(i: int, default: float) -> float:
-        return parameters.get(i, default)
 
-    if name == "":
-        return v
-    if name == "Relu":
-        return s.g(Relu(), v)
-    if name == "Tanh":
-        return s.g(Tanh(), v)
-    if name == "Sigmoid":
-        return s.g(Sigmoid(), v)
-    if name == "LeakyRelu":
-        return s.g(LeakyRelu(number(0, 0.01)), v)
-    if name == "HardSigmoid":
-        return s.g(HardSigmoid(number(0, 0.2), number(1, 0.5)), v)
-    if name == "Clip":
-        return s.g(Clip(number(0, -LARGEST), number(1, LARGEST)), v)
-    raise s.refuse(f"activation '{name}' is not supported")
+ACTIVATIONS: dict[str, tuple[Any, ...]] = {
+    "Relu": (Relu,),
+    "Tanh": (Tanh,),
+    "Sigmoid": (Sigmoid,),
+    "LeakyRelu": (LeakyRelu, 0.01),
+    "HardSigmoid": (HardSigmoid, 0.2, 0.5),
+    "Clip": (Clip, -LARGEST, LARGEST),
+}
+"""The activations that are fused with products, with the numbers where a model gives none."""
 
 
 @on("CDist", domain=MICROSOFT)
@@ -166,19 +163,9 @@ def channels_last(s: Site, convert: Callable[[Site], Made], *operands: int) -> V
     return nhwc.channels_last(s.g, y)
 
 
-@on("NhwcConv", domain=MICROSOFT)
-def nhwc_conv(s: Site) -> Made:
-    return channels_last(s, conv)
-
-
-@on("NhwcFusedConv", domain=MICROSOFT)
-def nhwc_fused_conv(s: Site) -> Made:
-    return channels_last(s, fused_conv, 3)
-
-
-@on("NhwcMaxPool", domain=MICROSOFT)
-def nhwc_max_pool(s: Site) -> Made:
-    return channels_last(s, max_pool)
+on("NhwcConv", domain=MICROSOFT)(lambda s: channels_last(s, conv))
+on("NhwcFusedConv", domain=MICROSOFT)(lambda s: channels_last(s, fused_conv, 3))
+on("NhwcMaxPool", domain=MICROSOFT)(lambda s: channels_last(s, max_pool))
 
 
 @on("ConvTransposeWithDynamicPads", domain=MICROSOFT)
@@ -186,13 +173,9 @@ def conv_transpose_with_dynamic_pads(s: Site) -> Made:
     x = s.input(0)
     spatial = max(x.type.rank - 2, 0)
     pads = (0,) * (2 * spatial) if s.optional(2) is None else s.ints(2)
-    op = ConvTranspose(
-        s.attribute("strides", (1,) * spatial),
-        pads,
-        s.attribute("dilations", (1,) * spatial),
-        s.attribute("output_padding", (0,) * spatial),
-        s.attribute("group", 1),
-    )
+    strides, dilations = (s.attribute(n, (1,) * spatial) for n in ("strides", "dilations"))
+    extra, group = s.attribute("output_padding", (0,) * spatial), s.attribute("group", 1)
+    op = ConvTranspose(strides, pads, dilations, extra, group)
     return s.g(op, x, s.input(1), s.optional(3))
 
 

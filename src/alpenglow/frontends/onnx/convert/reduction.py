@@ -51,12 +51,17 @@ reduces("ReduceLogSum", reduction.ReduceLogSum)
 reduces("ReduceLogSumExp", reduction.ReduceLogSumExp)
 
 
-@on("ArgMax")
-@on("ArgMin")
-def arg_extreme(s: Site) -> Made:
-    make = reduction.ArgMax if s.op_type == "ArgMax" else reduction.ArgMin
-    last = bool(s.attribute("select_last_index", 0))
-    return s.g(make(s.named_axis(0), bool(s.attribute("keepdims", 1)), last), s.input(0))
+def position(name: str, make: type[reduction.ArgReduction]) -> None:
+    """Register where an extreme lies along an axis."""
+
+    @on(name)
+    def convert(s: Site) -> Made:
+        last = bool(s.attribute("select_last_index", 0))
+        return s.g(make(s.named_axis(0), bool(s.attribute("keepdims", 1)), last), s.input(0))
+
+
+position("ArgMax", reduction.ArgMax)
+position("ArgMin", reduction.ArgMin)
 
 
 @on("CumSum")
