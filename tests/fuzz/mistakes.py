@@ -202,18 +202,16 @@ MISTAKES = (
     ),
     Mistake(
         "padding for SAME_LOWER is that of SAME_UPPER", f"{ONNX}/convert/window.py",
-        "before.append(small if mode == \"SAME_UPPER\" else large)\n"
-        "        after.append(large if mode == \"SAME_UPPER\" else small)",
-        "before.append(small)\n        after.append(large)",
+        "lower, pairs = mode == \"SAME_LOWER\", []", "lower, pairs = False, []",
     ),
     Mistake(
         "a slice backwards ends before the first element", "frontends/slices.py",
         "last = offset(end, extent, -1, extent - 1)", "last = offset(end, extent, 0, extent - 1)",
     ),
     Mistake(
-        "columns and rows of a block change places", f"{ONNX}/convert/movement.py",
-        "moved = s.g(Transpose((0, 1, 4, 2, 5, 3)), s.g(Reshape((n, rest, b, b, h, w)), x))",
-        "moved = s.g(Transpose((0, 1, 4, 3, 5, 2)), s.g(Reshape((n, rest, b, b, h, w)), x))",
+        "columns and rows of a block change places", "frontends/movement.py",
+        "perm = (2, 3, 0, 4, 1) if depth_first else (0, 3, 1, 4, 2)",
+        "perm = (2, 3, 0, 4, 1) if depth_first else (0, 3, 2, 4, 1)",
     ),
     Mistake(
         "the scale of an extent is rounded up", f"{ONNX}/convert/resize.py",
