@@ -40,8 +40,8 @@ CORNERS: dict[str, tuple[Op, Sequence[float], Sequence[float]]] = {
     "leaky_relu of slope 0": (LeakyRelu(0.0), (-0.0, 0, 1), (0, 0, 1)),
     "elu": (Elu(0.5), (-np.log(2), -0.0, 0, 1, 1e4), (0.25, 0.5, 0.5, 1, 1)),
     "relu": (Relu(), (-1, -0.0, 0, 1), (0, 0, 0, 1)),
-    "clip": (Clip(-1, 2), (-2, -1, 0, 2, 3), (0, 0, 1, 0, 0)),
-    "closed clip": (Clip(-1, 2, closed=True), (-2, -1, 0, 2, 3), (0, 1, 1, 1, 0)),
+    "clip": (Clip(-1, 2), (-2, -1, 0, 2, 3, np.nan), (0, 0, 1, 0, 0, 1)),
+    "closed clip": (Clip(-1, 2, closed=True), (-2, -1, 0, 2, 3, np.nan), (0, 1, 1, 1, 0, 0)),
     "closed clip without low": (Clip(high=1, closed=True), (-9, 1, 2), (1, 1, 0)),
     "closed clip to one number": (Clip(1, 1, closed=True), (0, 1, 2), (0, 1, 0)),
 }

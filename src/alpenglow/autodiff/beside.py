@@ -20,7 +20,7 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, TensorType
 from alpenglow.ops.elementwise.activation import Elu, LeakyRelu
 from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg
-from alpenglow.ops.elementwise.comparison import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
+from alpenglow.ops.elementwise.comparison import Equal, Greater, GreaterOrEqual, LessOrEqual
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.elementwise.logarithm import Log1p, XLog1pY, XLogY
 from alpenglow.ops.elementwise.logic import BitAnd
@@ -127,12 +127,17 @@ def hypot(op: Hypot, b: Graph, dh: Value, x: Value, y: Value) -> list[Value]:
 
 
 def clip(op: Clip, b: Graph, dy: Value, x: Value) -> Value:
-    """Take what lies between the limits; if they do not, by the result, so that x is not kept."""
-    y = x if op.closed else b(op, x)
-    below, above = (Less(), Greater()) if op.closed else (LessOrEqual(), GreaterOrEqual())
-    for limit, outside in ((op.low, below), (op.high, above)):
-        if math.isfinite(limit):
-            dy = b(Where(), b(outside, y, filled(b, limit, y)), filled(b, 0, dy), dy)
+    """Pass the gradient on between the limits: of NaN, as PyTorch, unless the limits have one, too.
+
+    Open limits ask the result, so that x need not be kept.
+    """
+    y, zero = x if op.closed else b(op, x), filled(b, 0, dy)
+    beyond, within = (LessOrEqual(), GreaterOrEqual()), (GreaterOrEqual(), LessOrEqual())
+    for limit, outside, inside in zip((op.low, op.high), beyond, within, strict=True):
+        if math.isfinite(limit) and op.closed:
+            dy = b(Where(), b(inside, y, filled(b, limit, y)), dy, zero)
+        elif math.isfinite(limit):
+            dy = b(Where(), b(outside, y, filled(b, limit, y)), zero, dy)
     return dy
 
 

@@ -244,7 +244,7 @@ def limit_by_nothing(g: Graph, node: Node) -> Rewritten:
 @rules.on(Clip)
 def clip_nothing(g: Graph, node: Node) -> Rewritten:
     """clip(x, -inf, inf) => x"""
-    return node.inputs[0] if node.op == Clip() else None
+    return node.inputs[0] if node.op in (Clip(), Clip(closed=True)) else None
 
 
 @rules.on(Clip)
