@@ -213,7 +213,8 @@ OF_STABLEHLO = (
     Mistake(
         "axes of a convolution's result are permuted the wrong way round",
         f"{STABLEHLO}/convert/contraction.py",
-        "s.g(Transpose(inverse(dims.output)), y)", "s.g(Transpose(dims.output), y)",
+        "s.g(Transpose(tuple(map(dims.output.index, range(rank)))), y)",
+        "s.g(Transpose(dims.output), y)",
     ),
     Mistake(
         "an integer less a multiple keeps nothing of a division by 0",

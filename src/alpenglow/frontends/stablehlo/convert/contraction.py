@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from alpenglow.frontends.movement import inverse, turned_round
+from alpenglow.frontends.movement import turned_round
 from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.convert.compare import converted
@@ -131,7 +131,7 @@ def convolved(s: Site, x: Value, w: Value, padding: Sequence[int] | None = None)
         y = s.reshaped(y, y.type.shape[:2])
     else:
         y = multiplied(s, Conv(window.strides, pads, window.spread, group), x, w)
-    return s.g(Transpose(inverse(dims.output)), y)
+    return s.g(Transpose(tuple(map(dims.output.index, range(rank)))), y)
 
 
 def _laid(s: Site, x: Value, window: Window) -> Value:
