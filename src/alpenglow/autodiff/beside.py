@@ -127,9 +127,10 @@ def hypot(op: Hypot, b: Graph, dh: Value, x: Value, y: Value) -> list[Value]:
 
 
 def clip(op: Clip, b: Graph, dy: Value, x: Value) -> Value:
-    """Pass the gradient on between the limits: of NaN, as PyTorch, unless the limits have one, too.
+    """Pass the gradient on between the limits, and at them if the clip is closed.
 
-    Open limits ask the result, so that x need not be kept.
+    NaN has a gradient unless the clip is closed, as in PyTorch's hardtanh and clamp.  An open clip
+    looks at its result, so x need not be kept.
     """
     y, zero = x if op.closed else b(op, x), filled(b, 0, dy)
     beyond, within = (LessOrEqual(), GreaterOrEqual()), (GreaterOrEqual(), LessOrEqual())
@@ -142,7 +143,7 @@ def clip(op: Clip, b: Graph, dy: Value, x: Value) -> Value:
 
 
 def leaky_relu(op: LeakyRelu, b: Graph, dy: Value, x: Value) -> Value:
-    """The slope at 0 is that of negative numbers, as in PyTorch and TensorFlow."""
+    """Take `alpha` for the slope at 0, as PyTorch and TensorFlow do."""
     wide = in_floats(b, dy)
     below = as_type(b, b(Mul(), wide, filled(b, op.alpha, wide)), dy.type.dtype)
     return b(Where(), b(Greater(), x, filled(b, 0, x)), dy, below)
@@ -167,7 +168,7 @@ def x_log1p_y(op: XLog1pY, b: Graph, dz: Value, x: Value, y: Value) -> list[Valu
 
 
 def _times_log(b: Graph, log: Op, number: Value, dz: Value, x: Value, y: Value) -> list[Value]:
-    """The gradient of x is dz log(y), and that of y is dz x over the `number` the log is of.
+    """Return the gradients dz log(number) by x and dz x / number by y.
 
     Where x is 0 and the number is not positive, both are 0.
     """

@@ -2,7 +2,7 @@
 
 A layer that is traced says what went into its gates; that takes the place of the layer as it stood
 (`passes/traced.py`).  One operator (`ops/sequence/recurrent_gradient.py`) goes back through steps
-and gives the gradients of the gates, and products over all steps at once those of the weights.
+and gives the gradients of the gates; products over all steps give the gradients of the weights.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ class DotDims:
 class ConvDims:
     """The axes of a convolution's operands and result, in the order of the axes of `Conv`.
 
-    `input` and `output` have batch, feature and spatial axes, `kernel` the feature axis of the
-    output, that of the input, and spatial axes.
+    `input` and `output` have batch, feature and spatial axes; `kernel` has output feature, input
+    feature and spatial axes.
     """
 
     input: tuple[int, ...]

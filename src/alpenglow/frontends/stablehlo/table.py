@@ -64,8 +64,8 @@ def computed(dtype: str) -> str:
 class Window:
     """Windows on a tensor: in each list, an entry for each axis.
 
-    `base` is by how much elements of the tensor are apart, `spread` by how much those of a window;
-    `edges` is the padding, cut off if negative.  Axes `turned` run backwards in a window.
+    `base` is the dilation of the tensor, `spread` the dilation of the window; `edges` is the
+    padding, cut off if negative.  Axes `turned` run backwards in a window.
     """
 
     size: tuple[int, ...]

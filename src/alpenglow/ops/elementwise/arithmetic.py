@@ -157,7 +157,7 @@ class Round(Elementwise):
 class Clip(Elementwise):
     """x limited to the closed interval [low, high]; NaN stays.  ONNX Clip with constant bounds.
 
-    The gradient of x at a limit is 0, as that of a relu is, or that of the result if `closed`.
+    At a limit the gradient is 0, as for a relu; if `closed`, the gradient passes there.
     """
 
     low: float = float("-inf")

@@ -4,9 +4,9 @@ The functions are formulas on parts.  Where a formula passes from one branch to 
 axes, differentiating it gives another slope or NaN, so each operator states its derivative.  The
 gradient of the operand is dy times the conjugate of the derivative, as in PyTorch.
 
-Inverses are those of W. Kahan, Branch cuts for complex elementary functions, 1987: roots of 1 + z
-and 1 - z keep the digits that a formula by squares and logarithms loses.  Where squares overflow
-they are what they come near to.  Derivatives divide by one factor after the other, so that no
+Inverses follow W. Kahan, Branch cuts for complex elementary functions, 1987: roots of 1 + z and
+1 - z keep the digits that a formula by squares and logarithms loses.  Where squares overflow, an
+inverse is replaced by its limit.  Derivatives divide by one factor after the other, so that no
 product of factors overflows, and lie on the same side of a cut as the function.
 """
 
@@ -403,7 +403,7 @@ def inverse_hyperbolic_cosine(g: Graph, z: Pair) -> Pair:
 def inverse_hyperbolic_tangent(g: Graph, z: Pair) -> Pair:
     """log(1 + 4a / ((1 - a)² + b²)) / 4, and half the angle of (1 - a) (1 + a) - b² + 2bi.
 
-    The logarithm is that of |a|, with the sign of a: where a is near -1 it would lose all digits.
+    The logarithm is computed from |a| and gets the sign of a: near a = -1 it would lose all digits.
     """
     a, b = z
     size = g(Abs(), a)
@@ -468,13 +468,13 @@ def times_i(b: Graph, x: Value) -> Value:
 
 
 def more_than_one(b: Graph, x: Value) -> Value:
-    """Return 1 + x; the imaginary part keeps its sign, also that of 0."""
+    """Return 1 + x; the imaginary part keeps its sign, even if it is 0."""
     real, imaginary = parts(b, x)
     return joined(b, plus(b, real, 1.0), imaginary)
 
 
 def less_from_one(b: Graph, x: Value) -> Value:
-    """Return 1 - x; the imaginary part changes its sign, also that of 0."""
+    """Return 1 - x; the imaginary part changes its sign, even if it is 0."""
     return more_than_one(b, b(ComplexNeg(), x))
 
 

@@ -26,8 +26,8 @@ REDUCTIONS = ("none", "sum", "mean")
 class BinaryCrossEntropy(Elementwise):
     """-t log(x) - (1 - t) log(1 - x), logarithms of at least -100.  PyTorch binary_cross_entropy.
 
-    The gradient of x is that of PyTorch, (x - t) / (x (1 - x)) with a divisor of at least 1e-12:
-    the formula has none where x is 0 or 1, as sigmoids are that saturate.
+    The gradient by x is (x - t) / (x (1 - x)) with a divisor of at least 1e-12, as in PyTorch: the
+    formula has none where x is 0 or 1, which saturated sigmoids are.
     """
 
     dtypes = FLOATS

@@ -1,1 +1,1 @@
-"""A call: its inputs and outputs, its deadline, and those that wait for it."""
+"""A call: its inputs, outputs and deadline, and who waits for it."""

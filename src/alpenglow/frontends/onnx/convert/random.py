@@ -27,7 +27,7 @@ from alpenglow.ops.tensor.movement import stretch
 
 
 def draws(name: str, make: Callable[..., Op], **defaults: float) -> None:
-    """Register what draws numbers in a shape that is an attribute, or in that of its operand."""
+    """Register an operator that draws numbers in the shape of an attribute or of its operand."""
 
     @on(name)
     def of_shape(s: Site) -> Made:

@@ -78,10 +78,10 @@ def map_(s: Site) -> Made:
 
 @on("stablehlo.reduce_window")
 def reduce_window(s: Site) -> Made:
-    """Padding has elements, each the value that a reduction begins with, and holes of the base too.
+    """Reduce windows; padding, and the holes that base dilation makes, hold the initial value.
 
-    So says StableHLO's specification.  XLA reduces what is inside alone, and differs if that value
-    is not neutral, such as a sum that begins with 5.
+    So says StableHLO's specification.  XLA reduces the elements of the operand alone, and differs
+    if the initial value is not neutral, such as a sum that begins with 5.
     """
     xs, inits = operands_and_inits(s)
     s.attribute("window_dimensions")  # there is no default
