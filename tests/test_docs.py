@@ -118,9 +118,12 @@ def test_the_architecture_names_every_folder() -> None:
     # What an extra holds is said once for all extras.
     expected = {re.sub(r"(?<=/extras)(/\w+)/.*", r"\1", folder) for folder in folders}
     text = (DOCS / "architecture.md").read_text()
-    actual = set(re.findall(r"^\| `(alpenglow(?:/\w+)*)` \|", text, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(alpenglow(?:/\w+)*)` \|(.*)$", text, re.MULTILINE))
+    # A folder without a row is named in the row of the folder around it.
+    inside = {f"{folder}/{n}" for folder, row in rows.items() for n in re.findall(r"`(\w+)`", row)}
 
-    assert expected - {"alpenglow"} == actual
+    assert expected - {"alpenglow"} - rows.keys() <= inside
+    assert rows.keys() <= expected
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: p.stem)

@@ -196,7 +196,7 @@ def test_the_command_line_is_interrupted(tmp_path: Path, threads: str) -> None:
     source = """
 import sys
 from alpenglow.cli import main
-from alpenglow.runtime import calls
+from alpenglow.runtime.call import calls
 def told(*given, original=calls.run_apart):
     print("running", file=sys.stderr, flush=True)
     original(*given)
