@@ -14,7 +14,7 @@ import onnx
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.dims import Guards
-from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import Artifact
@@ -119,7 +119,7 @@ class Plain:
         return Evaluated(self.graph.bind(values))
 
     def execute(self, env: dict[str, Any], place: Graph, call: Call) -> None:
-        inputs = {n: env[n] for n in place.inputs if not n.startswith(HIDDEN)}
+        inputs = {n: env[n] for n in place.callers_inputs()}
         env.update(self.reference.evaluate(place, inputs))
 
     def layout(self, values: Mapping[str, int]) -> None:

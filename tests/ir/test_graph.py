@@ -47,6 +47,17 @@ def test_names_of_inputs_and_outputs_are_given_once() -> None:
         g.output("y", x)
 
 
+def test_a_hidden_input_leaves_its_name_to_a_callers_input() -> None:
+    g = Graph("f")
+    key = g.random_key()
+    x = g.input("random_key0", "f32[3]")
+
+    assert g.inputs == {"random_key1": key, "random_key0": x}
+    assert (key.name, x.name) == ("random_key1", "random_key0")
+    assert g.callers_inputs() == {"random_key0": x}
+    assert list(g.bind({}).callers_inputs()) == list(g.copy().callers_inputs()) == ["random_key0"]
+
+
 def test_an_input_has_a_name() -> None:
     with pytest.raises(TypeRuleError, match="an input of graph f has no name"):
         Graph("f").input("", "f32[2]")

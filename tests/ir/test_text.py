@@ -25,6 +25,7 @@ from alpenglow.ir.text import (
 from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.ops.elementwise.arithmetic import Add, Clip, Mul
 from alpenglow.ops.fused import Fused
+from alpenglow.ops.random.random import RandomUniform
 from alpenglow.ops.tensor.movement import Reshape, Transpose
 from alpenglow.ops.tensor.order import TopK
 from alpenglow.program import eliminate_copies, mark_lifetimes, plan, schedule, share
@@ -220,6 +221,20 @@ def test_printing_a_graph_leaves_it_as_it_is(name: str) -> None:
         actual = state(g)
 
         assert expected == actual
+
+
+def test_a_hidden_input_reads_back_in_a_graph_and_a_program() -> None:
+    g = Graph("draw")
+    g.output("y", g(RandomUniform((3,)), g.random_key()))
+    g.output("z", g.input("~x", "u32[2]"))
+    again = check(g)
+    program = schedule(g)
+    read = parse_program(print_program(program))
+
+    assert "  hidden %random_key0 : u32[2]" in print_graph(g).splitlines()
+    assert list(again.callers_inputs()) == ["~x"]
+    assert print_program(program) == print_program(read)
+    assert program.hidden == read.hidden == ("random_key0",)
 
 
 def test_an_input_is_printed_by_the_name_that_callers_know() -> None:

@@ -81,7 +81,7 @@ def an_input_by_two_names(g: Graph) -> None:
 
 
 def a_hidden_input_of_floats(g: Graph) -> None:
-    g.input("~key0", "f32[2]")
+    g.input("key", "f32[2]", hidden=True)
 
 
 def an_operand_from_another_graph(g: Graph) -> None:
@@ -191,7 +191,7 @@ def a_region_that_reads_from_around_it(g: Graph) -> None:
         (an_input_that_is_constant, "input %k is a constant, expected a value that the caller"),
         (an_input_that_is_made, "input %t is made by %t = tanh(…), expected"),
         (an_input_by_two_names, "input %again is another input, too"),
-        (a_hidden_input_of_floats, "input %~key0 is f32[2], expected u32[2]"),
+        (a_hidden_input_of_floats, "input %key is f32[2], expected u32[2]"),
         (an_operand_from_another_graph,
          "operand 0, %x, is neither an input of the graph nor a constant   (node %t = tanh(…))"),
         (an_operand_of_a_node_that_was_removed,

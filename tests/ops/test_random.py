@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
@@ -136,6 +139,39 @@ def test_multinomial_draws_classes_as_often_as_their_weights_say(code: int, dtyp
 
     assert (y.dtype, y.shape) == (np.dtype(dtype), (2, MANY))
     np.testing.assert_allclose(shares, weights / weights.sum(axis=1, keepdims=True), atol=0.005)
+
+
+NAMES = ("~key0", "random_key0")
+
+
+def drawing(extent: int | str) -> onnx.ModelProto:
+    """Return a model that draws numbers, and then adds two inputs to them."""
+    x, y = (helper.make_tensor_value_info(n, 1, [extent]) for n in NAMES)
+    nodes = [
+        helper.make_node("RandomUniform", [], ["drawn"], shape=[1]),
+        helper.make_node("Add", NAMES, ["sum"]),
+        helper.make_node("Add", ["drawn", "sum"], ["y"]),
+    ]
+    output = helper.make_tensor_value_info("y", 1, None)
+    graph = helper.make_graph(nodes, "drawing", [x, y], [output])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("extent", [4, "N"])
+def test_callers_fill_inputs_whatever_their_names_begin_with(
+    extent: int | str, tmp_path: Path
+) -> None:
+    feeds = {"~key0": np.float32([1, 2, 3, 4]), "random_key0": np.float32([10, 20, 30, 40])}
+    exe = ag.compile(load(drawing(extent)))
+    exe.run(feeds)
+    exe.save(tmp_path / "drawing.ago")
+
+    for each in (exe, ag.open(tmp_path / "drawing.ago")):
+        first, second = each.run(feeds)["y"], each.run(feeds)["y"]
+        drawn = first - np.float32([11, 22, 33, 44])
+        assert tuple(each.inputs) == NAMES
+        assert ((drawn >= 0) & (drawn <= 1)).all()
+        assert (first != second).any()
 
 
 def test_the_interpreter_draws_the_same_numbers() -> None:

@@ -56,7 +56,7 @@ class Symbol:
     """An input, output or variable: its name in the model and in C, and its place in `mutable`.
 
     Where extents depend on the rows of the state, `type` has them as large as they may be, and
-    `now` is the shape as they are.
+    `now` is the shape as they are.  An input that is `hidden` needs new random bits at each call.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Symbol:
     output: bool
     offset: int
     now: tuple[Dim, ...] = ()
+    hidden: bool = False
 
     @property
     def shown(self) -> str:
@@ -133,7 +134,8 @@ def _placed(
     for k, (buffer, name, ident) in enumerate(zip(buffers, names, identifiers(names), strict=True)):
         t, now = _type(versions, buffer, rows)
         output = inputs is not None and k >= inputs
-        symbols.append(Symbol(name, ident, t, output, end, now))
+        hidden = inputs is not None and versions[0].program.buffers[buffer].hidden
+        symbols.append(Symbol(name, ident, t, output, end, now, hidden))
         places[buffer] = end
         end += rounded_up(t.nbytes)
     return tuple(symbols), end

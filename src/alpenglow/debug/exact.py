@@ -67,7 +67,7 @@ class _Widener:
 
     def graph(self) -> Graph:
         for name, v in self.old.inputs.items():
-            self.env[v] = self.g.input(name, _wide(v.type))
+            self.env[v] = self.g.input(name, _wide(v.type), hidden=v.hidden)
         for v in self.old.constants():
             self.env[v] = Value(v.type, v.name, array=v.array)
         for node in self.old.nodes:

@@ -121,7 +121,8 @@ def imported_anew(
     The guards of that graph are what its import concluded from the extents.  None where the import
     of `graph` took nothing for granted.
     """
-    whole, types = graph.otherwise, {n: v.type for n, v in graph.inputs.items()}
+    whole = graph.otherwise
+    types = {n: v.type for n, v in graph.inputs.items() if not v.hidden}
     if not isinstance(whole, StagedModel):
         return None
 
@@ -135,7 +136,7 @@ def imported_anew(
                 "no session owns their state"
             )
         new = part.graph
-        inputs = {n: new.inputs[n] if n in new.inputs else new.input(n, t)
+        inputs = {n: new.inputs[n] if new.has_input(n) else new.input(n, t)
                   for n, t in types.items()}  # fmt: skip
         new.inputs = {**inputs, **new.inputs}
         new.guards = tuple(assumption.guards)

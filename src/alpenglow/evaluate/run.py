@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Composite, Op, Primitive
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.ops.fused import Fused
@@ -45,10 +45,10 @@ def _default(g: Graph, name: str) -> Array:
         initial = g.initial[name].array
         assert initial is not None, "a variable begins with a constant"
         return initial
-    if not name.startswith(HIDDEN) and name not in g.growing:
+    v = g.inputs[name]
+    if not v.hidden and name not in g.growing:
         raise KeyError(name)
-    t = g.inputs[name].type
-    return np.zeros(t.extents, t.numpy)
+    return np.zeros(v.type.extents, v.type.numpy)
 
 
 def apply(

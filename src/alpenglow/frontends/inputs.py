@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.shapes import check_size
 from alpenglow.ir.constant_inputs import check_names, constant
 from alpenglow.ir.dims import Dim, symbol
-from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.types import Array, TensorType
 
@@ -30,8 +30,6 @@ def input_types(
     taken = {str(d) for _, _, shape in inputs for d in shape}
     fresh = (symbol(f"d{n}") for n in count() if f"d{n}" not in taken)
     for name, dtype, shape in inputs:
-        if name.startswith(HIDDEN):
-            raise UnsupportedError(f"an input is called '{name}'", hint="call it otherwise")
         if name in g.inputs:
             raise ModelError(f"two inputs are called '{name}'")
         t = TensorType(dtype, tuple(next(fresh) if d is None else d for d in shape))

@@ -75,7 +75,7 @@ class PartImporter(ABC):
             self.collects = collects
         vars(self).update(state)
         # Inputs that were read for the first time are in the graph.
-        self.values |= {n: v for n, v in self.g.inputs.items() if n in self.given.types}
+        self.values |= {n: self.g.inputs[n] for n in self.given.types if self.g.has_input(n)}
         return False
 
     def constant(self, name: str) -> Array | None:

@@ -34,7 +34,7 @@ from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
 from alpenglow.frontends.refusals import refused
 from alpenglow.frontends.steps import LOOP, SAME, Body, P, Step
-from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
 from alpenglow.ir.types import Array, TensorType
 
@@ -352,7 +352,7 @@ class SteppedModel(StagedModel, Generic[Imports]):
         left = self._left(importer, rest, later)
         wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self._kept(importer)])
         for name in wanted:
-            if name in importer.values and name not in g.inputs and not importer.lasts(name):
+            if name in importer.values and not g.has_input(name) and not importer.lasts(name):
                 g.output(name, importer.values[name])
         g.prune()
         return Part(g, tuple(actions), tuple(importer.needs), left)
@@ -444,9 +444,9 @@ def graph_of(
         gone = leave_out(g, types)
         types = {n: t for n, t in types.items() if n not in gone}
     for name, t in types.items():
-        if name not in g.inputs:
+        if not g.has_input(name):
             g.input(name, t)
-    others = [n for n in g.inputs if n in g.initial or n.startswith(HIDDEN)]
+    others = [n for n, v in g.inputs.items() if n in g.initial or v.hidden]
     g.inputs = {n: g.inputs[n] for n in (*types, *others)}
     g.metadata = whole.metadata
     if in_parts or len(types) < len(whole.inputs):

@@ -12,6 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,12 @@ from alpenglow.ir.types import Array, TensorType, type_of
 
 
 class Value:
-    """One tensor: result `index` of `producer`, or a graph input, or a constant (`array`)."""
+    """One tensor: result `index` of `producer`, or a graph input, or a constant (`array`).
 
-    __slots__ = ("_digest", "array", "index", "name", "producer", "type", "users")
+    An input that is `hidden` is no caller's: the runtime fills it with random bits at each call.
+    """
+
+    __slots__ = ("_digest", "array", "hidden", "index", "name", "producer", "type", "users")
     __match_args__ = ("producer",)
 
     def __init__(
@@ -46,6 +50,7 @@ class Value:
         self.producer = producer
         self.index = index
         self.array = array
+        self.hidden = False
         self.users: dict[Node, None] = {}
         self._digest = ""
 
@@ -145,11 +150,6 @@ class Alternative:
     """What a model is for extents that the guards of its graph leave out (`ir.staged`)."""
 
 
-HIDDEN = "~"
-"""Inputs whose names begin so are no caller's: the runtime fills them with random bits, a new
-stream for each call."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable:
     """What a graph remembers from one call of a session to the next.
@@ -214,29 +214,43 @@ class Graph:
 
     def callers_inputs(self) -> dict[str, Value]:
         """Return the inputs that a caller fills: neither hidden ones nor variables."""
-        return {
-            n: v
-            for n, v in self.inputs.items()
-            if n not in self.initial and not n.startswith(HIDDEN)
-        }
+        return {n: v for n, v in self.inputs.items() if n not in self.initial and not v.hidden}
 
     def callers_outputs(self) -> dict[str, Value]:
         """Return the outputs that a caller gets."""
         return {n: v for n, v in self.outputs.items() if n not in self.initial}
 
-    def input(self, name: str, type_: TensorType | str) -> Value:
-        """Add an input and return its value."""
+    def has_input(self, name: str) -> bool:
+        """Return True if a variable, or an input that a caller fills, has this name."""
+        return name in self.inputs and not self.inputs[name].hidden
+
+    def input(self, name: str, type_: TensorType | str, *, hidden: bool = False) -> Value:
+        """Add an input and return its value; a `hidden` input of this name is renamed."""
         if not name or not isinstance(name, str):
             raise TypeRuleError(f"an input of graph {self.name} has no name")
-        if name in self.inputs:
+        if self.has_input(name) or (hidden and name in self.inputs):
             raise TypeRuleError(f"graph {self.name} has two inputs called '{name}'")
-        self.inputs[name] = Value(misuse.type_given(type_, f"the type of input '{name}'"), name)
-        return self.inputs[name]
+        value = Value(misuse.type_given(type_, f"the type of input '{name}'"), name)
+        value.hidden = hidden
+        if name in self.inputs:
+            self._rename_hidden(name)
+        self.inputs[name] = value
+        return value
 
     def random_key(self) -> Value:
         """Add a hidden input, ``u32[2]`` of random bits, and return its value."""
-        taken = sum(name.startswith(HIDDEN) for name in self.inputs)
-        return self.input(f"{HIDDEN}key{taken}", "u32[2]")
+        return self.input(self._key_name(), "u32[2]", hidden=True)
+
+    def _key_name(self) -> str:
+        """Return a name for a hidden input that no input has."""
+        names = (f"random_key{n}" for n in count())
+        return next(name for name in names if name not in self.inputs)
+
+    def _rename_hidden(self, name: str) -> None:
+        """Give a hidden input another name, and leave it at its position."""
+        other = self._key_name()
+        self.inputs = {other if n == name else n: v for n, v in self.inputs.items()}
+        self.inputs[other].name = other
 
     def variable(
         self, name: str, initial: Any, type_: TensorType | None = None, *, copy: bool = True
@@ -435,7 +449,7 @@ class Graph:
         new.metadata = self.metadata
         new.guards = self._left(extents)
         env: dict[Value, Value] = {
-            v: new.input(k, v.type.bind(extents)) for k, v in self.inputs.items()
+            v: new.input(k, v.type.bind(extents), hidden=v.hidden) for k, v in self.inputs.items()
         }
         for v in self.constants():
             env[v] = Value(v.type, v.name, array=v.array)

@@ -2,6 +2,7 @@
 
     graph @mnist8 {
       input %x : f32[1,1,28,28]
+      hidden %k : u32[2]                             an input that the runtime fills at each call
       given N-3 >= 0                                 what holds of open extents
       const @w : f32[8,1,5,5] sha256:3f…            contents in a side file, found by hash
       const @k : i64[2] = [1, -1]                    up to 16 elements stand inline
@@ -149,7 +150,7 @@ def _lines(g: Graph, name: Namer) -> Iterator[str]:
         if key in g.initial:
             yield f"  variable {name(v)} : {variable_text(g.initial[key], g.growing.get(key))}"
         else:
-            yield f"  input {name(v)} : {v.type}"
+            yield f"  {'hidden' if v.hidden else 'input'} {name(v)} : {v.type}"
     for x, relation in g.guards:
         yield f"  given {x} {relation} 0"
     for v in g.constants():
@@ -291,9 +292,10 @@ def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
     values: Values = {"none": None}
     while (line := source.peek()) not in ("}", "} {"):
         keyword = line.split(" ", 1)[0]
-        if keyword == "input":
-            m = source.match(rf"input %({WORD}) : (.*)", "input %NAME : TYPE")
-            _define(values, "%" + m[1], _input(g, unquote(m[1]), m[2], source), source)
+        if keyword in ("input", "hidden"):
+            m = source.match(rf"{keyword} %({WORD}) : (.*)", f"{keyword} %NAME : TYPE")
+            hidden = keyword == "hidden"
+            _define(values, "%" + m[1], _input(g, unquote(m[1]), m[2], hidden, source), source)
         elif keyword == "variable":
             m = source.match(rf"variable %({WORD}) : (.*)", "variable %NAME : TYPE = … or sha256:…")
             v = _variable(g, unquote(m[1]), m[2], weights, source)
@@ -319,9 +321,9 @@ def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
     return g
 
 
-def _input(g: Graph, name: str, text: str, source: Lines) -> Value:
+def _input(g: Graph, name: str, text: str, hidden: bool, source: Lines) -> Value:
     with source.explained(f"input %{quote(name)}"):
-        return g.input(name, source.type(text))
+        return g.input(name, source.type(text), hidden=hidden)
 
 
 GROWS = re.compile(r"(.*) grows along (\d+)")

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Set
 from alpenglow.base.errors import NONSENSE, AlpenglowError, GraphError
 from alpenglow.base.words import shown
 from alpenglow.ir import dims
-from alpenglow.ir.graph import HIDDEN, Graph, Node, Value, bind_op, infer
+from alpenglow.ir.graph import Graph, Node, Value, bind_op, infer
 from alpenglow.ir.op import Composite
 from alpenglow.ir.types import NAMES, TensorType
 
@@ -94,7 +94,7 @@ class _Verifier:
             raise GraphError(f"{what} is {maker}, expected a value that the caller gives")
         if v in self.readers:
             raise GraphError(f"{what} is another input, too")
-        if name.startswith(HIDDEN) and v.type != KEY:
+        if v.hidden and v.type != KEY:
             raise GraphError(f"{what} is {v.type}, expected {KEY}: the runtime fills it")
         self.readers[v] = {}
 

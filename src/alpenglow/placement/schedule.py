@@ -18,7 +18,7 @@ import numpy as np
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.compiler import require_closed
-from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import Array
 
 
@@ -90,7 +90,7 @@ def check_placeable(graph: Graph) -> None:
             f"{shown(graph.name)} has variables ({', '.join(graph.initial)}), which are not placed",
             hint="compile it for one worker",
         )
-    if any(name.startswith(HIDDEN) for name in graph.inputs):
+    if any(v.hidden for v in graph.inputs.values()):
         raise UnsupportedError(
             f"{shown(graph.name)} draws random numbers, which parts would not draw alike",
             hint="compile it for one worker",
@@ -105,7 +105,7 @@ def _name(graph: Graph) -> None:
         v.name = name
     for v in (v for node in graph.nodes for v in node.results):
         name, k = theirs.get(v, v.name or "value"), 0
-        while v not in theirs and (name in taken or name.startswith(HIDDEN)):
+        while v not in theirs and name in taken:
             k += 1
             name = f"{v.name or 'value'}_{k}"
         taken.add(name)

@@ -27,7 +27,7 @@ class Buffer:
 
     Inputs and outputs are the caller's memory, laid out as their `type` says, row-major; so are
     variables, which are the session's.  What a `constant` holds is stored alike, and it is in no
-    graph.
+    graph.  An input that is `hidden` is no caller's: the runtime fills it with random bits.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Buffer:
     type: TensorType | None = None
     constant: Value | None = None
     offset: int | None = None
+    hidden: bool = False
 
     @property
     def array(self) -> Array | None:
@@ -249,6 +250,11 @@ class Program:
     lower_bound: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, Cell] = field(default_factory=dict)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The inputs that the runtime fills."""
+        return tuple(name for name in self.inputs if self.buffers[name].hidden)
 
     def instrs(self) -> Iterator[Instr]:
         return (s for s in self.body if isinstance(s, Instr))

@@ -51,7 +51,9 @@ class _Buffers:
         else:
             label = unique(name, self.taken)
         constant = v.detached() if space == "const" else None
-        self.by_name[label] = Buffer(label, v.type.nbytes, space, v.type, constant)
+        self.by_name[label] = Buffer(
+            label, v.type.nbytes, space, v.type, constant, hidden=v.hidden
+        )
         return whole(label, v.type)
 
     def add_output(self, v: Value, name: str) -> Region:

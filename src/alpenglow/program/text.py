@@ -2,6 +2,7 @@
 
     program @mnist8 arena=37696 bound=37696 {
       input %x : f32[1,1,28,28]
+      hidden %k : u32[2]
       const @w : f32[8,1,5,5] sha256:3f…
       output %y : f32[1,10]
       variable %h : f32[4] sha256:08…
@@ -16,7 +17,8 @@
     }
 
 A region is its buffer and type; where it does not fill the buffer densely, its offset and strides
-in elements follow.  `assign` tells what buffer holds what a variable has at exit.
+in elements follow.  `assign` tells what buffer holds what a variable has at exit.  The runtime
+fills a `hidden` input.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from alpenglow.program.instr import (
     Instr,
     Program,
     Region,
+    Space,
     Step,
     roomy,
     whole,
@@ -104,7 +107,7 @@ def parse_program(
             variables[cell.initial.name] = cell
         elif keyword == "assign":
             _parse_assigned(source, buffers, variables)
-        elif keyword in ("input", "output", "const", "arena"):
+        elif keyword in ("input", "hidden", "output", "const", "arena"):
             buffer = _parse_buffer(source, weights or {})
             if buffer.name in buffers:
                 raise source.error(f"two buffers are called '{buffer.name}'", line)
@@ -152,7 +155,8 @@ def _lines(program: Program) -> Iterator[str]:
     name = quote(program.name)
     yield f"program @{name} arena={program.arena} bound={program.lower_bound} {{"
     for label in program.inputs:
-        yield f"  input %{quote(label)} : {program.buffers[label].type}"
+        b = program.buffers[label]
+        yield f"  {'hidden' if b.hidden else 'input'} %{quote(label)} : {b.type}"
     for label in program.outputs:
         called = f" called {quote(program.names[label])}" if label in program.names else ""
         yield f"  output %{quote(label)} : {program.buffers[label].type}{called}"
@@ -230,7 +234,7 @@ class _Source(Lines):
 
 
 def _parse_buffer(source: _Source, weights: Mapping[str, Array]) -> Buffer:
-    m = source.match(rf"(input|output|const|arena) [%@]({WORD}) : (.*)", "SPACE %NAME : …")
+    m = source.match(rf"(input|hidden|output|const|arena) [%@]({WORD}) : (.*)", "SPACE %NAME : …")
     name = unquote(m[2])
     if m[1] == "arena":
         place = re.fullmatch(r"(\S+)(?: @ (\d+))?", m[3])
@@ -243,7 +247,8 @@ def _parse_buffer(source: _Source, weights: Mapping[str, Array]) -> Buffer:
         return Buffer(name, v.type.nbytes, "const", v.type, v)
     t = source.memory_type(m[3].split(" called ")[0])
     nbytes: Any = math.prod(t.shape) * t.numpy.itemsize
-    return Buffer(name, nbytes, "input" if m[1] == "input" else "output", t)
+    space: Space = "output" if m[1] == "output" else "input"
+    return Buffer(name, nbytes, space, t, hidden=m[1] == "hidden")
 
 
 def _parse_variable(

@@ -77,7 +77,7 @@ class Writer:
             if name in old.initial:
                 self.env[v] = self.variable(name)
             elif a is None:
-                self.env[v] = self.g.input(name, v.type)
+                self.env[v] = self.g.input(name, v.type, hidden=v.hidden)
             else:
                 x = self.g.input(name, v.type.with_dtype(a.parameters.dtype))
                 self.env[v] = self.read_back[a] = _dequantized(self.g, x, a.parameters, name)

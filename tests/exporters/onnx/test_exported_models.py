@@ -19,7 +19,7 @@ from alpenglow.compiler import every_pass
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx.pairs import pair
-from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
 from alpenglow.ops.product.contraction import MatMul
 from fuzz.models import draft
@@ -226,7 +226,7 @@ def fuzzed(seed: int) -> str:
         g = ag.load(d.model())
         if not isinstance(g, Graph):
             return "staged"
-        if any(name.startswith(HIDDEN) for name in g.inputs):
+        if any(v.hidden for v in g.inputs.values()):
             return "random"
         arrays = {n: a for n, a in d.feeds().items() if n in g.inputs}
         bound = bind_shapes(g, {n: a.shape for n, a in arrays.items()})

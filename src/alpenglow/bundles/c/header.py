@@ -10,7 +10,6 @@ from alpenglow.bundles.entry_state import MISALIGNED, NO_MACHINE, NO_ROOM, NO_ST
 from alpenglow.bundles.job import Needs
 from alpenglow.bundles.mutable import State, Symbol
 from alpenglow.bundles.plan import BundlePlan, Routine
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import COMPLEX, NARROW
 
 C_TYPES = {
@@ -204,7 +203,7 @@ def _symbol(s: Symbol, upper: str, kind: str = "") -> Iterator[str]:
 
 def symbol_about(s: Symbol, kind: str = "") -> str:
     """Return a comment on an input or output, or another kind of thing."""
-    hidden = ": random bits, new ones for each call" if s.name.startswith(HIDDEN) else ""
+    hidden = ": random bits, new ones for each call" if s.hidden else ""
     if s.now:
         hidden = f": {s.shown}, of the rows before a call; these are the largest numbers"
     quoted = "".join(c if c.isprintable() and c not in "*/\\" else "?" for c in s.name)

@@ -19,7 +19,6 @@ from alpenglow.bundles.job import Job, Made
 from alpenglow.bundles.mutable import Symbol
 from alpenglow.bundles.wasm.link import MEMORY_NAME, Area, Module, link
 from alpenglow.bundles.wasm.object import WasmObject
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import COMPLEX, NARROW
 
 ARRAYS = {
@@ -136,7 +135,7 @@ def _described(s: Symbol) -> dict[str, object]:
         "array": ARRAYS[s.type.dtype],
         "offset": s.offset,
         "count": s.type.size * (2 if s.type.dtype in COMPLEX else 1),
-        "random": s.name.startswith(HIDDEN),
+        "random": s.hidden,
     }
 
 

@@ -29,7 +29,6 @@ from alpenglow.bundles.job import Job, Made
 from alpenglow.bundles.mutable import State, Symbol
 from alpenglow.bundles.plan import Routine
 from alpenglow.ir.dims import is_open
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import NARROW
 
 RUNTIME = "runtime.py"
@@ -198,7 +197,7 @@ def _routine(routine: Routine, name: str) -> Iterator[str]:
         yield "    ],"
     yield f"    mutable_nbytes={routine.mutable_nbytes},"
     yield f"    scratch_nbytes={routine.scratch_nbytes},"
-    hidden = {s.offset: s.type.nbytes for s in routine.inputs if s.name.startswith(HIDDEN)}
+    hidden = {s.offset: s.type.nbytes for s in routine.inputs if s.hidden}
     yield f"    random={hidden!r},"
     yield f"    out_of_range={routine.stop_word.offset + 8 if routine.checks else 0},"
     yield ")"
@@ -213,7 +212,7 @@ def _shape(s: Symbol) -> tuple[tuple[int | str, ...], str]:
 
 
 def _visible(routine: Routine) -> list[Symbol]:
-    return [s for s in routine.inputs if not s.name.startswith(HIDDEN)]
+    return [s for s in routine.inputs if not s.hidden]
 
 
 def _elements(s: Symbol) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from alpenglow.exporters.onnx.proto import info_of, node_of, read_lines
 from alpenglow.exporters.onnx.table import find, operands
 from alpenglow.exporters.onnx.write_elementwise import formula
 from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
-from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ops.tensor.movement import Broadcast
@@ -178,7 +178,7 @@ def _finish(w: Writer, g: Graph) -> Iterator[Failure]:
 
 def _declare(w: Writer, g: Graph) -> None:
     """Reserve the names of inputs and outputs, and say what reads the symbols."""
-    inputs = {n: v for n, v in g.inputs.items() if not n.startswith(HIDDEN)}
+    inputs = {n: v for n, v in g.inputs.items() if not v.hidden}
     for name, v in inputs.items():
         w.values[v] = Tensor(w.name(name), v.type.dtype)
     for name in g.callers_outputs():
@@ -239,7 +239,7 @@ def _model(w: Writer, g: Graph) -> tuple[onnx.ModelProto, Constants]:
     model.ir_version = helper.find_min_ir_version_for(model.opset_import)
     model.graph.name = g.name
     model.graph.node.extend(node_of(w, x) for x in lines)
-    inputs = {n: v for n, v in g.inputs.items() if not n.startswith(HIDDEN)}
+    inputs = {n: v for n, v in g.inputs.items() if not v.hidden}
     model.graph.input.extend(info_of(w.values[v].name, v.type) for v in inputs.values())
     model.graph.output.extend(info_of(w.outputs[n], v.type) for n, v in g.outputs.items())
     _describe(model, g)

@@ -61,7 +61,9 @@ def in_pairs(g: Graph) -> tuple[Graph, list[Node]]:
     """
     new = Graph(g.name)
     new.metadata, new.guards = g.metadata, g.guards
-    env: dict[Value, Value] = {v: new.input(n, pair(v.type)) for n, v in g.inputs.items()}
+    env: dict[Value, Value] = {
+        v: new.input(n, pair(v.type), hidden=v.hidden) for n, v in g.inputs.items()
+    }
     for v in g.constants():
         env[v] = v if v.type.dtype not in COMPLEX else new.constant(as_pairs(v), v.name)
     if unmoved := [n for n in g.nodes if is_complex(n) and not is_movement(n)]:

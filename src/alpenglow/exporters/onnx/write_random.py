@@ -19,7 +19,7 @@ from alpenglow.exporters.onnx.write_gather import ramp
 from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
 from alpenglow.ir.dims import is_open, product
-from alpenglow.ir.graph import HIDDEN, Value
+from alpenglow.ir.graph import Value
 from alpenglow.ops.random.random import RandomNormal, RandomUniform
 
 MOST_STORED = 1 << 16
@@ -30,7 +30,7 @@ Draw = RandomUniform | RandomNormal
 
 @on(RandomUniform, RandomNormal)
 def random(w: Writer, op: Draw, key: Value) -> Tensor:
-    if key.producer is None and key.name.startswith(HIDDEN) and key.array is None:
+    if key.hidden:
         return _drawn_anew(w, op, key)
     is_fixed = not any(is_open(d) for d in op.shape)
     if key.array is not None and is_fixed and product(op.shape) <= MOST_STORED:

@@ -189,7 +189,7 @@ class OnnxModel(StagedModel):
         They are inputs no more, unless the extents of the others do not follow without them.
         """
         read = {n for step in self._steps for n in step.reads}
-        gone = [n for n in self.inputs if n in read and n not in g.inputs]
+        gone = [n for n in self.inputs if n in read and not g.has_input(n)]
         if untold({n: t.shape for n, t in types.items() if n not in gone}):
             return ()
         self._drop_inputs(gone)
@@ -240,7 +240,7 @@ class OnnxModel(StagedModel):
         wanted = dict.fromkeys(n for step in importer.later for n in step.reads)
         wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self.outputs])
         for name in wanted:
-            if name in importer.values and name not in g.inputs and name not in self.constants:
+            if name in importer.values and not g.has_input(name) and name not in self.constants:
                 g.output(name, importer.values[name])
             elif not importer.later and name in self.outputs and name not in g.outputs:
                 if name not in importer.values and name not in here:

@@ -16,7 +16,6 @@ from alpenglow.frontends.stablehlo.table import element
 from alpenglow.frontends.stablehlo.text.look import BYTECODE, is_artifact, is_exported
 from alpenglow.frontends.stablehlo.text.text import read_text
 from alpenglow.ir.dims import Dim
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES
 
 
@@ -102,7 +101,7 @@ def _told(main: Function) -> list[str]:
     """Return the names of arguments as paths, ``params.w``; "" for an argument without a name."""
     names = [re.sub(r"\[['\"]?([^]'\"]*)['\"]?\]", r".\1", n) for n in main.argument_names]
     usable = len(set(filter(None, names))) == sum(map(bool, names))
-    names = [n if usable and not n.startswith(HIDDEN) else "" for n in names]
+    names = [n if usable else "" for n in names]
     return names or [""] * len(main.body.arguments)
 
 

@@ -59,7 +59,7 @@ from alpenglow.runtime.archive.artifact import Extent
 from alpenglow.runtime.staged.kept import StagedArchive
 
 MAGIC = b"ALPENGO\n"
-FORMAT = 4
+FORMAT = 5
 """The version of the file format: anything else is refused."""
 
 PREFIX = struct.Struct("<8sIIQ32s8x")

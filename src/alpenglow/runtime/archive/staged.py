@@ -20,7 +20,7 @@ from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.ir import dims
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.dims import Guards, Sym, assuming
-from alpenglow.ir.graph import HIDDEN, Graph, Value
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.staged import Action, Apply, Kind, Loop, Scan
 from alpenglow.ir.staged_text import Continuation, parse_continuation
@@ -293,12 +293,11 @@ def _check_code(stage: KeptStage) -> None:
         raise ValueError(f"a part with {count} programs should have another number")
     if g is None and any(a.values for a in stage.artifacts):
         raise ValueError("a part without a graph has open extents")
-    held: list[tuple[Iterable[str], Iterable[str]]] = [] if g is None else [(g.inputs, g.outputs)]
+    held = [] if g is None else [({n for n in g.inputs if g.has_input(n)}, set(g.outputs))]
     for p in (a.program for a in stage.artifacts):
-        held.append((p.inputs, [p.names.get(n, n) for n in p.outputs]))
+        held.append(({*p.inputs} - {*p.hidden}, {p.names.get(n, n) for n in p.outputs}))
     for inputs, outputs in held:
-        told = {n for n in inputs if not n.startswith(HIDDEN)}
-        if told != o.inputs.keys() or set(outputs) != o.outputs.keys():
+        if inputs != o.inputs.keys() or outputs != o.outputs.keys():
             raise ValueError("the code of a part makes other values than the stage says")
 
 

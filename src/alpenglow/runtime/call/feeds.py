@@ -16,7 +16,6 @@ import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, FeedError
 from alpenglow.ir.dims import Guards, holds
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES, KINDS, NAMES, Array, TensorType
 from alpenglow.machines.api import Device
 from alpenglow.program import Program
@@ -258,13 +257,12 @@ def written(values: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any
 
 
 class Inputs:
-    """The inputs of code: arrays of callers are fitted to them, and hidden ones are drawn."""
+    """The inputs that a caller fills: arrays are fitted to them."""
 
     def __init__(self, types: Mapping[str, TensorType], device: Device | None = None) -> None:
         """Arrays on `device` stay there."""
         self._device = device
-        self._types = {n: t for n, t in types.items() if not n.startswith(HIDDEN)}
-        self._hidden = [n for n in types if n.startswith(HIDDEN)]
+        self._types = dict(types)
         self._forms = {n: (t.numpy, None if t.symbols() else t.extents)
                        for n, t in self._types.items()}  # fmt: skip
 
@@ -285,14 +283,10 @@ class Inputs:
         check_form(name, value, t, dtype, shape)
         return value
 
-    def drawn(self) -> dict[str, Array]:
-        """Return random bits for the inputs that are no caller's."""
-        return {name: random_key() for name in self._hidden}
 
-
-def random_key() -> Array:
-    """Return what a hidden input is filled with."""
-    return np.frombuffer(os.urandom(8), np.uint32)
+def drawn(hidden: Iterable[str]) -> dict[str, Array]:
+    """Return random bits for hidden inputs, by name."""
+    return {name: np.frombuffer(os.urandom(8), np.uint32) for name in hidden}
 
 
 def fitting(

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import OptionError, UnsupportedError
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.registry import device_for
 from alpenglow.runtime.call import feeds, short
 from alpenglow.runtime.call.calls import Call
-from alpenglow.runtime.call.feeds import Inputs
+from alpenglow.runtime.call.feeds import Inputs, drawn
 from alpenglow.runtime.device.array import DeviceArray
 from alpenglow.runtime.device.layout import DeviceLayout
 from alpenglow.runtime.executables import timing
@@ -38,8 +37,7 @@ class InProcess(Executable):
         inputs: Mapping[str, TensorType],
         outputs: Mapping[str, TensorType],
     ) -> None:
-        shown = {n: t for n, t in inputs.items() if not n.startswith(HIDDEN)}
-        super().__init__(name, metadata, target, threads, shown, outputs)
+        super().__init__(name, metadata, target, threads, inputs, outputs)
         self.device = device_for(target) if self._runs_here else None
         self._arrays = Inputs(inputs, self.device)
 
@@ -66,7 +64,7 @@ class InProcess(Executable):
         """Run on arrays of the right types by name, and add those of the outputs to them."""
         layout, bound = place
         program = layout.artifact.program
-        inputs = {name: dense(env[name]) for name in self.inputs} | self._arrays.drawn()
+        inputs = {name: dense(env[name]) for name in self.inputs} | drawn(layout.hidden)
         fresh = [np.empty(shape, dtype) for dtype, shape, _ in bound.outputs]
         results = dict(zip(program.outputs, fresh, strict=True))
         run_code(place, inputs, results, self.threads, self._running, call)
@@ -84,7 +82,7 @@ class InProcess(Executable):
         if place is None:
             return self._run_otherwise(inputs, out, call)
         told = list(inputs.values())
-        results = self._run_place(place, inputs | self._arrays.drawn(), out, call, held)
+        results = self._run_place(place, inputs, out, call, held)
         self._ran(told, place)
         return results
 
@@ -100,7 +98,7 @@ class InProcess(Executable):
         if not isinstance(layout, DeviceLayout):
             return super().begin(arrays, outputs, call)
         with lent(layout.artifact.program, None) as (entries, exits):
-            before = {**inputs, **self._arrays.drawn(), **entries}
+            before = {**inputs, **drawn(layout.hidden), **entries}
             results = layout.begin(bound, before, exits, wanted, self._running, call)
         return {name: results[name] for name in wanted}
 
@@ -116,7 +114,8 @@ class InProcess(Executable):
         program = layout.artifact.program
         results, direct = feeds.results(program, bound.forms, out, inputs)
         with lent(program, held) as (entries, exits):
-            before, after = {**inputs, **entries}, {**direct, **exits}
+            before = {**inputs, **drawn(layout.hidden), **entries}
+            after = {**direct, **exits}
             run_code(place, before, after, self.threads, self._running, call)
         return feeds.handed_back(program, results, direct)
 
@@ -147,7 +146,7 @@ class InProcess(Executable):
             raise UnsupportedError(
                 "for these extents the model is run in parts, which are not timed"
             )
-        inputs = arrays | self._arrays.drawn()
+        inputs = arrays | drawn(place[0].hidden)
         held = Held(self._initial, self._growing)
         for name in self._growing:
             held.make_room(name, *place[1].forms[name])

@@ -120,10 +120,11 @@ def initial_values(artifact: Artifact) -> dict[str, Value]:
 
 
 def outer_types(artifact: Artifact) -> tuple[Types, Types]:
-    """Return the types of inputs, hidden ones too, and of outputs as the caller calls them."""
+    """Return the types of the inputs that a caller fills, and of outputs as he calls them."""
     program = artifact.program
+    visible = [name for name in program.inputs if name not in program.hidden]
     inputs, outputs = (
         {name: t for name in names if (t := program.buffers[name].type) is not None}
-        for names in (program.inputs, program.outputs)
+        for names in (visible, program.outputs)
     )
     return inputs, {program.names.get(name, name): t for name, t in outputs.items()}

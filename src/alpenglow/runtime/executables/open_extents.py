@@ -73,8 +73,8 @@ class OpenExecutable(InProcess):
         makes_all: bool = False,
     ) -> None:
         inputs, outputs = (
-            {name: v.type for name, v in values.items() if name not in graph.initial}
-            for values in (graph.inputs, graph.outputs)
+            {name: v.type for name, v in values.items()}
+            for values in (graph.callers_inputs(), graph.callers_outputs())
         )
         super().__init__(graph.name, graph.metadata, target, threads, inputs, outputs)
         self.otherwise = otherwise
@@ -179,7 +179,7 @@ class OpenExecutable(InProcess):
             raise self._unserved(inputs, rows=state.rows)
         for name in self._growing:
             state.make_room(name, *place[1].forms[name])
-        results = self._run_place(place, inputs | self._arrays.drawn(), out, call, state)
+        results = self._run_place(place, inputs, out, call, state)
         # Only now do rows that were written count as there.
         values = place[1].values
         state.rows = self._grown(values)

@@ -24,7 +24,6 @@ from alpenglow.base.mapped import maps_of
 from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Sym
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import Artifact, Entry
 from alpenglow.machines.registry import this_process
@@ -157,9 +156,9 @@ class Layout:
     """An artifact in this process: its code, and how the argument tables of calls are made.
 
     A call `is_table` if it is one table, with nothing interpreted or hidden, and `remembers` if
-    there are variables.  `results` are the names of the outputs, as the caller knows them.  If it
-    `streams`, it is told before each span, and after it.  `files` are those that constants are
-    mapped from.
+    there are variables.  `results` are the names of the outputs, as the caller knows them, `hidden`
+    those of the inputs that the runtime fills.  If it `streams`, it is told before each span, and
+    after it.  `files` are those that constants are mapped from.
     """
 
     streams = False
@@ -200,8 +199,8 @@ class Layout:
         self.entries = len(table)
         self.table = np.array(table or [(0, 0, 0)], np.uint64)
         in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
-        fills = any(n.startswith(HIDDEN) for n in program.inputs)
-        self.is_table = in_one_piece and not fills
+        self.hidden = program.hidden
+        self.is_table = in_one_piece and not self.hidden
         self.remembers = bool(program.variables)
         self.results = [program.names.get(n, n) for n in program.outputs]
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]

@@ -35,7 +35,7 @@ def counters_of(part: Part, env: Mapping[str, Any]) -> set[str] | None:
     while waiting:
         v = waiting.pop()
         if v in names:
-            value = env.get(names[v])
+            value = None if v.hidden else env.get(names[v])
             if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
                 return None
             if value.size > MOST_ELEMENTS:

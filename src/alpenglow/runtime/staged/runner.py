@@ -319,7 +319,7 @@ class Runner:
 
         A caller's arrays are not handed on, nor is one array returned to him under two names.
         """
-        names = {id(v): n for n, v in graph.inputs.items()}
+        names = {id(v): n for n, v in graph.callers_inputs().items()}
         aliases = {out: names.get(id(v), "") for out, v in graph.outputs.items()}
         sources = set(aliases.values())
         others = {"", *self.model.inputs, *self.model.outputs, *self.model.constants}

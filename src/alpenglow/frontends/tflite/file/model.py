@@ -25,7 +25,6 @@ from alpenglow.frontends.tflite.file.schema import (
 )
 from alpenglow.frontends.tflite.file.sparse import dense
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES, Array, TensorType
 from alpenglow.ops.quantized.quantize import bounds
 
@@ -354,5 +353,5 @@ def named(
     """Return names for inputs or outputs: a signature's, or else those of the tensors."""
     by_number = {number: name for name, number in signed.items() if name}
     taken: dict[str, int] = {}
-    words = (by_number.get(n, tensors[n].name).lstrip(HIDDEN) or "tensor" for n in numbers)
+    words = (by_number.get(n, tensors[n].name) or "tensor" for n in numbers)
     return [_unique(word, taken) for word in words]
