@@ -74,6 +74,13 @@ def test_what_is_right_passes() -> None:
     parse_program(PLANNED, properties=properties_after("plan"))
 
 
+def test_a_hidden_input_is_a_key() -> None:
+    hidden = changed(SCHEDULED, ("input %x", "hidden %x"))
+
+    with pytest.raises(ProgramError, match=r"%x is input f32\[2,3\], expected input u32\[2\]"):
+        parse_program(hidden)
+
+
 @pytest.mark.parametrize(
     ("edits", "says"),
     [

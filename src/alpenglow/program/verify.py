@@ -26,6 +26,7 @@ from alpenglow.base.words import shown
 from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Primitive
 from alpenglow.ir.types import PARTS
+from alpenglow.ir.verify import KEY
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.tensor.movement import Concat
 from alpenglow.program.footprint import EMPTY, Footprint, Map, footprint, overlap
@@ -197,6 +198,8 @@ class _Verifier:
             self.contents[b.name] = _Contents(b.nbytes)
             return
         assert b.type is not None, f"{what} is in no arena and has no type"
+        if b.hidden and (b.space != "input" or b.type != KEY):
+            raise ProgramError(f"{what} is {b.space} {b.type}, expected input {KEY}: it is hidden")
         _check_size(what, whole(b.name, b.type))
         # What a variable has at exit in a buffer of its own is written as an output is.
         written = b.space == "output" or (
