@@ -30,6 +30,7 @@ from alpenglow.compiler.validate import Validator
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Assumption, assuming
 from alpenglow.ir.graph import Graph, Node, infer
+from alpenglow.ir.op import Control
 from alpenglow.ir.target import Target
 from alpenglow.ir.verify import verify_graph
 from alpenglow.machines.api import Artifact
@@ -77,6 +78,7 @@ from alpenglow.passes.table import (
     unmet,
 )
 from alpenglow.program import (
+    Instr,
     Program,
     eliminate_copies,
     mark_lifetimes,
@@ -89,6 +91,7 @@ from alpenglow.program.limit import require_fit
 from alpenglow.program.recompute import recompute
 from alpenglow.program.reorder import reorder
 from alpenglow.program.roll import roll
+from alpenglow.program.unfold import unfold
 from alpenglow.program.verify import verify
 
 REASONS: tuple[Reason, ...] = (
@@ -124,7 +127,8 @@ REASONS: tuple[Reason, ...] = (
     ("roll", "views", "what moves into windows of rows is no addressing of whole values"),
     ("schedule", "views", "only a Program has memory to view"),
     ("views", "share", "a view must not be mistaken for a buffer of its own"),
-    ("share", "lifetimes", "shared buffers live as long as all that they hold"),
+    ("share", "unfold", "what is computed in place is known of each region by itself"),
+    ("unfold", "lifetimes", "regions are planned with what is around them"),
     ("lifetimes", "plan", "what is alive together must not overlap"),
 )
 
@@ -229,6 +233,8 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
              needs=program, breaks=properties("values")),
         Pass("share", ignoring_target(share), "results take over the memory of dying operands",
              needs=program),
+        Pass("unfold", ignoring_target(unfold), "loops and branches become jumps",
+             needs=program),
         Pass("lifetimes", ignoring_target(mark_lifetimes), "alloc and free mark what is alive",
              needs=program, makes=properties("lifetimes")),
         Pass("plan", ignoring_target(plan), "buffers receive addresses",
@@ -306,7 +312,7 @@ def run_stages(
         deadline.check(f"pass '{p.name}'")
         begin = time.perf_counter()
         with tuned(record):
-            made = p.run(ir, target) if p.concerns(ir) else ir
+            made = deep(p, ir, target)
         if p in options.passes:
             _require_same_kind(p, ir, made)
         ir = made
@@ -323,6 +329,25 @@ def run_stages(
         yield p, ir
     if limit is not None and isinstance(ir, Program):
         require_fit(ir, limit, planned_before=not rows)
+
+
+def deep(p: Pass, ir: Any, target: Target) -> Any:
+    """Return what a pass makes of a graph or a program, and of what control flow in it runs.
+
+    Regions come first.  What makes a program of a graph makes those of its regions itself.
+    """
+    if isinstance(ir, Graph) and "program" not in p.makes:
+        for node in ir.nodes:
+            if node.regions and isinstance(node.op, Control):
+                node.regions = tuple(deep(p, r, target) for r in node.regions)
+    elif isinstance(ir, Program) and any(i.parts for i in ir.instrs()):
+        body = tuple(
+            replace(s, parts=tuple(deep(p, part, target) for part in s.parts))
+            if isinstance(s, Instr) else s
+            for s in ir.body
+        )  # fmt: skip
+        ir = replace(ir, body=body)
+    return p.run(ir, target) if p.concerns(ir) else ir
 
 
 def _require_same_kind(p: Pass, ir: Graph | Program, made: object) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.op import Composite, Op, Primitive
+from alpenglow.ir.op import Composite, Control, Op, Primitive
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.ops.fused import Fused
 
@@ -71,15 +71,22 @@ def apply(
             results = tuple(evaluate(body, dict(zip(body.inputs, operands, strict=True))).values())
         case Fused():
             (region,) = regions
-            feeds = {k: a for k, a in zip(region.inputs, arrays, strict=True) if a is not None}
-            results = tuple(evaluate(region, feeds).values())
+            results = tuple(_run(region, arrays))
+        case Control():
+            results = tuple(op.run(regions, _run, *arrays))
         case _:
-            raise AssertionError(f"{op.name} is neither primitive, composite nor fused")
+            raise AssertionError(f"{op.name} has no meaning in a graph")
     for array, t in zip(results, expected, strict=bool(expected)):
         assert array.shape == t.extents and array.dtype == t.numpy, (
             f"{op}: made {array.dtype}{array.shape}, its type rule says {t}"
         )
     return results
+
+
+def _run(region: Graph, arrays: Sequence[Array | None]) -> list[Array]:
+    """Return the outputs of a region, for one array an input."""
+    feeds = {k: a for k, a in zip(region.inputs, arrays, strict=True) if a is not None}
+    return list(evaluate(region, feeds).values())
 
 
 @cache

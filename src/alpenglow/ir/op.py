@@ -7,6 +7,7 @@ it derives from exactly one of the kinds below, which says how its meaning is gi
 - `Primitive`: `reference`, a NumPy function; machines implement it.
 - `Composite`: `lower`, a graph of other operators.
 - `Host`: `reference`, on values that no graph holds: sequences, optionals, strings.
+- `Control`: `run`, which says when the regions of its node run, and on what.
 
 An operator cannot be made with an attribute that is not what its field is declared to hold.
 `infer` is the type rule, and its parameters are the operands: a default of None marks an optional
@@ -31,7 +32,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
-from typing import Any, ClassVar, Literal, dataclass_transform
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -254,6 +255,29 @@ class Host(Op, kind=True):
     def infer(self, *xs: TensorType | None) -> Types:
         """Refuse to be in a graph: there is no type for what this works on."""
         raise TypeRuleError(f"{self.name} works on values that no graph holds")
+
+
+class Control(Op, kind=True):
+    """An operator that runs the regions of its node: a loop, a branch.
+
+    `run` takes the regions, a function that runs one on arrays, and the operands as arrays; it
+    returns the results.  One that stands for others has a `lower`, which takes the graph to build
+    in, the operands, and the `regions` by keyword.
+    """
+
+    run: ClassVar[Callable[..., Sequence[Array]]]
+    lower: ClassVar[Callable[..., Any] | None] = None
+
+
+def is_composite(op: Op) -> bool:
+    """Whether an operator stands for others."""
+    return isinstance(op, Composite) or (isinstance(op, Control) and op.lower is not None)
+
+
+R = TypeVar("R")
+
+Run = Callable[[R, Sequence[Array]], Sequence[Array]]
+"""What runs a region, a graph or a program, on an array for each of its inputs."""
 
 
 def find_operator(name: str) -> type[Op] | None:

@@ -25,7 +25,7 @@ from alpenglow.base.errors import NONSENSE, AlpenglowError, GraphError
 from alpenglow.base.words import shown
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Node, Value, bind_op, infer
-from alpenglow.ir.op import Composite
+from alpenglow.ir.op import is_composite
 from alpenglow.ir.types import NAMES, TensorType
 
 KEY = TensorType("u32", (2,))
@@ -135,7 +135,7 @@ class _Verifier:
                 self.readers[v][node] = None
         for region in node.regions:
             _Verifier(region, self.properties, self.extents, self.names).run()
-        if "primitive" in self.properties and isinstance(node.op, Composite):
+        if "primitive" in self.properties and is_composite(node.op):
             raise GraphError(
                 f"{node.op.name} is a composite; none is left in a graph of primitives"
             )

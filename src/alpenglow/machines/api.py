@@ -150,6 +150,9 @@ ENTRY_NBYTES = 24
 """How long an entry of a table is that a process walks: the addresses of a kernel and of the row of
 its operands' addresses, and the extent of the kernel's parallel loop, 8 bytes each."""
 
+JUMPS: Mapping[bool | None, int] = {False: -1, True: -2, None: -3}
+"""The extents of entries that jump: where a byte is false, where it is true, always."""
+
 CONVENTION = 3
 """The version of how a table is walked and kernels are called (see `Entry`)."""
 
@@ -175,6 +178,16 @@ class HostDevice(Protocol):
 
         Returns when all is done, or when what had begun has ended once the stop word, an i64 at
         `stop_address`, is not 0.  The table, the kernels and their operands must outlive that.
+        """
+        ...
+
+    def run_with_jumps(
+        self, table_address: int, count: int, threads: int, stop_address: int = ...
+    ) -> None:
+        """Run a table as `run` does that has jumps among its entries.
+
+        Such an entry has one of `JUMPS` for an extent, in place of a kernel how many entries
+        further on the next one is, and a byte for its only operand.
         """
         ...
 

@@ -34,10 +34,11 @@ def bind(program: Program, values: Mapping[str, int]) -> Program:
             tuple(None if r is None else region(r) for r in i.ins),
             None if i.body is None else i.body.bind(values),
             i.names,
+            tuple(bind(part, values) for part in i.parts),
         )
 
     def cell(c: Cell) -> Cell:
-        if c.axis is None:
+        if c.initial.array is not None:
             return c
         initial = Value(c.initial.type.bind(values), c.initial.name)
         grown = None if c.grown is None else c.grown.bind(values)

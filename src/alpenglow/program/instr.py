@@ -15,6 +15,7 @@ from alpenglow.ir.dims import symbol
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.control.loop import While
 from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.ops.tensor.movement import Broadcast
 
@@ -75,8 +76,9 @@ class Region:
 class Instr:
     """One operator applied to regions; `body` holds the parts of a fused one.
 
-    `names` are those of the values in the graph that it makes: what a profile calls it.  Texts
-    leave them out.
+    One of control flow holds in `parts` the programs that it runs: a part has an input for each
+    operand that it captures, and a variable for each value that it carries.  `names` are those of
+    the values in the graph that it makes: what a profile calls it.  Texts leave them out.
     """
 
     op: Op
@@ -84,6 +86,7 @@ class Instr:
     ins: tuple[Region | None, ...]
     body: Graph | None = None
     names: tuple[str, ...] = ()
+    parts: tuple[Program, ...] = ()
 
     @property
     def regions(self) -> tuple[Graph, ...]:
@@ -163,8 +166,11 @@ def anchor_node(body: Graph) -> Node | None:
 def carried_operand(instr: Instr, result: int = 0) -> int | None:
     """Return which operand an operator writes into for a result (`Op.carried`); None: into none.
 
-    Of a fused instruction it is one that its last node alone reads, as it is.
+    Of a fused instruction it is one that its last node alone reads, as it is; of a loop the first
+    value of what it carries.
     """
+    if isinstance(instr.op, While):
+        return 1 + result
     if instr.body is None:
         return instr.op.carried.get(result)
     outputs = list(instr.body.outputs.values())
@@ -215,7 +221,8 @@ class Cell:
     """Where a variable is: what it has at entry is in the buffer of its name, of space "variable".
 
     What it has at exit is in buffer `exit`: the same one if it is computed in place, none ("") if
-    nothing is assigned.  `initial` is a constant, what it holds before the first call.
+    nothing is assigned.  `initial` is a constant, what it holds before the first call; of a value
+    that a loop carries it tells the type alone.
 
     One that grows along `axis` has a buffer with room for more (`roomy`): what it has at entry, of
     the type of `initial`, and what it has at exit, `grown`, are the first part of that.

@@ -6,13 +6,15 @@ a plan that lets live buffers overlap shows as a wrong result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from alpenglow.base.memory import bytes_of
 from alpenglow.evaluate import apply
+from alpenglow.ir.op import Control
 from alpenglow.ir.types import Array
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program.instr import Cell, Instr, Program, Region, first_part
 
 UNWRITTEN = 0xA5
@@ -75,8 +77,9 @@ def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
         array = outputs[program.names.get(name, name)] = np.empty(t.extents, t.numpy)
         memory.bytes[name] = bytes_of(array)
         memory.bytes[name].fill(UNWRITTEN)
-    for instr in program.instrs():
-        step(memory, instr)
+    instrs, at = list(program.instrs()), 0
+    while at < len(instrs):
+        at += step(memory, instrs[at])
     return outputs
 
 
@@ -89,10 +92,25 @@ def _grown(memory: Memory, name: str, cell: Cell, feeds: Mapping[str, Array]) ->
     return {} if cell.grown is None else {name: memory.view(first_part(room, cell.grown))}
 
 
-def step(memory: Memory, instr: Instr) -> None:
-    """Run one instruction."""
+def step(memory: Memory, instr: Instr) -> int:
+    """Run one instruction; return how many further on the next one is."""
     # Operands are copied, because a result may lie on top of one.
     arrays = [None if r is None else memory.view(r).copy() for r in instr.ins]
-    results = apply(instr.op, arrays, instr.regions, [r.type for r in instr.outs])
+    if isinstance(instr.op, Jump):
+        flags = [bool(a) for a in arrays if a is not None]
+        return instr.op.by if flags in ([], [instr.op.when]) else 1
+    if isinstance(instr.op, Control):
+        results = tuple(instr.op.run(instr.parts, _run, *arrays))
+    else:
+        results = apply(instr.op, arrays, instr.regions, [r.type for r in instr.outs])
     for r, array in zip(instr.outs, results, strict=True):
         memory.view(r)[...] = array
+    return 1
+
+
+def _run(part: Program, arrays: Sequence[Array]) -> list[Array]:
+    """Return what a part makes of what it carries and captures: what it carries comes last."""
+    feeds = dict(zip((*part.variables, *part.inputs), arrays, strict=True))
+    outputs = interpret(part, feeds)
+    names = (*(part.names.get(n, n) for n in part.outputs), *part.variables)
+    return [outputs[n] for n in names]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from alpenglow.base.memory import ALIGNMENT
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program.instr import Alloc, Free, Instr, Program, Step
 from alpenglow.program.offsets import Block, assign_offsets
 
@@ -46,4 +47,15 @@ def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
         for r in (*instr.reads(), *instr.outs):
             if program.buffers[r.buffer].space == "arena":
                 lives[r.buffer] = (lives.get(r.buffer, (k, k))[0], k)
+    for begin, end in loops(program):
+        # What a turn reads of what was there before the loop, the next one reads, too.
+        for name, (first, last) in lives.items():
+            if first < begin <= last < end:
+                lives[name] = first, end
     return lives
+
+
+def loops(program: Program) -> list[tuple[int, int]]:
+    """Return the numbers of the first and the last instruction of each loop, inner ones first."""
+    jumps = ((k, i.op.by) for k, i in enumerate(program.instrs()) if isinstance(i.op, Jump))
+    return [(k + by, k) for k, by in jumps if by < 0]

@@ -20,6 +20,7 @@ from alpenglow.program.instr import Program
 from alpenglow.program.plan import lifetimes, mark_lifetimes, plan
 from alpenglow.program.rolling import rolled
 from alpenglow.program.share import share
+from alpenglow.program.unfold import unfold
 from alpenglow.program.views import eliminate_copies
 from alpenglow.program.windows import Source, Windows, taken_over, windows_of
 
@@ -62,7 +63,7 @@ def arena_of(program: Program, enough: int = 0) -> int:
 
 def _laid_out(program: Program) -> Program:
     """Return a program as it is before it is planned."""
-    return mark_lifetimes(share(eliminate_copies(program)))
+    return mark_lifetimes(unfold(share(eliminate_copies(program))))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Control
 from alpenglow.ir.text import unique
+from alpenglow.ops.control.loop import While
 from alpenglow.ops.tensor.copy import Copy
 from alpenglow.ops.tensor.movement import Concat
 from alpenglow.program.instr import (
@@ -81,9 +83,14 @@ def schedule(g: Graph) -> Program:
                 buffers.add(v, "arena", v.name) if label is None else buffers.add_output(v, label)
             )
         ins = tuple(None if v is None else home[v] for v in node.inputs)
+        outs = tuple(home[v] for v in node.results)
+        if isinstance(node.op, Control):
+            count = node.op.carried_count if isinstance(node.op, While) else 0
+            parts = tuple(schedule(_with_state(r, count)) for r in node.regions)
+            body.append(Instr(node.op, outs, ins, None, _names(node), parts))
+            continue
         assert len(node.regions) < 2, "an instruction has at most one body"
         inner = node.regions[0] if node.regions else None
-        outs = tuple(home[v] for v in node.results)
         body.append(Instr(node.op, outs, ins, inner, _names(node)))
     labels = {name: home[v].buffer for v, name in outputs.items()}
     early: list[Instr] = []
@@ -102,6 +109,21 @@ def schedule(g: Graph) -> Program:
         names={labels[n]: n for n in g.callers_outputs() if labels[n] != n},
         variables=_cells(g, labels),
     )
+
+
+def _with_state(region: Graph, count: int) -> Graph:
+    """Return a region whose first `count` inputs and last outputs are variables: what is carried.
+
+    Others are called by their number.
+    """
+    g = region.copy()
+    carried = [f"s{i}" for i in range(count)]
+    captured = [f"x{i}" for i in range(len(g.inputs) - count)]
+    made = [f"y{i}" for i in range(len(g.outputs) - count)]
+    g.inputs = dict(zip((*carried, *captured), g.inputs.values(), strict=True))
+    g.outputs = dict(zip((*made, *carried), g.outputs.values(), strict=True))
+    g.initial = {name: Value(g.inputs[name].type, name) for name in carried}
+    return g
 
 
 def _outputs(
@@ -158,7 +180,8 @@ def _cells(g: Graph, labels: Mapping[str, str]) -> dict[str, Cell]:
 
 def _names(node: Node) -> tuple[str, ...]:
     """Return what the values that a node makes are called, those inside a fused one too."""
-    inside = [v.name for r in node.regions for n in r.nodes for v in n.results]
+    fused = () if isinstance(node.op, Control) else node.regions
+    inside = [v.name for r in fused for n in r.nodes for v in n.results]
     names = (*inside, *(v.name for v in node.results))
     return tuple(dict.fromkeys(filter(None, names)))
 

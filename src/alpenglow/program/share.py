@@ -40,12 +40,12 @@ def share(program: Program) -> Program:
     body: list[Instr] = []
     for k, instr in enumerate(instrs):
         ins = tuple(None if r is None else now(r) for r in instr.ins)
-        for out in instr.outs:
+        for number, out in enumerate(instr.outs if instr.parts else instr.outs[:1]):
             # Only a buffer that this instruction alone writes, and writes whole, can move.
             if (out != whole(out.buffer, out.type) or writers[out.buffer] > 1
                     or program.buffers[out.buffer].space != "arena"):  # fmt: skip
                 continue
-            for position in sorted(in_place_operands(instr)):
+            for position in sorted(in_place_operands(instr, number)):
                 operand = ins[position]
                 if operand is None or last[operand.buffer] != k:
                     continue
@@ -54,7 +54,6 @@ def share(program: Program) -> Program:
                     taken[out.buffer] = operand.buffer
                     last[operand.buffer] = last[out.buffer]
                     break
-            break
         body.append(replace(instr, ins=ins, outs=tuple(now(r) for r in instr.outs)))
     kept = {name: b for name, b in program.buffers.items() if name not in taken}
     return replace(program, body=tuple(body), buffers=kept)

@@ -18,7 +18,8 @@
 
 A region is its buffer and type; where it does not fill the buffer densely, its offset and strides
 in elements follow.  `assign` tells what buffer holds what a variable has at exit.  The runtime
-fills a `hidden` input.
+fills a `hidden` input.  An instruction of control flow has the programs that it runs in braces,
+until they are laid out in the program around them; what a loop carries is `carried` there.
 """
 
 from __future__ import annotations
@@ -91,6 +92,15 @@ def parse_program(
     the line where the text breaks the grammar, and ProgramError where the program breaks a rule.
     """
     source = _Source(text, trusted=trusted, may_be_open=may_be_open)
+    program = _parse(source, weights or {})
+    source.end()
+    if not trusted and not may_be_open:
+        verify(program, shown_properties(program) if properties is None else properties)
+    return program
+
+
+def _parse(source: _Source, weights: Mapping[str, Array]) -> Program:
+    """Read a program up to its closing brace."""
     head = source.match(
         rf"program @({WORD}) arena=(\d+) bound=(\d+) {{", "program @NAME arena=N … {"
     )
@@ -102,13 +112,13 @@ def parse_program(
         keyword = line.split(" ", 1)[0]
         if m := re.fullmatch(rf"output %({WORD}) : .* called ({WORD})", line):
             names[unquote(m[1])] = unquote(m[2])
-        if keyword == "variable":
-            cell = _parse_variable(source, buffers, weights or {})
+        if keyword in ("variable", "carried"):
+            cell = _parse_variable(source, buffers, weights)
             variables[cell.initial.name] = cell
         elif keyword == "assign":
             _parse_assigned(source, buffers, variables)
         elif keyword in ("input", "hidden", "output", "const", "arena"):
-            buffer = _parse_buffer(source, weights or {})
+            buffer = _parse_buffer(source, weights)
             if buffer.name in buffers:
                 raise source.error(f"two buffers are called '{buffer.name}'", line)
             buffers[buffer.name] = buffer
@@ -119,19 +129,15 @@ def parse_program(
                 raise source.error(f"no buffer is called '{name}'", line)
             body.append(Alloc(name) if m[1] == "alloc" else Free(name))
         else:
-            body.append(_parse_instr(source, buffers, weights or {}))
+            body.append(_parse_instr(source, buffers, weights))
     source.take()
-    source.end()
     inputs, outputs = (
         tuple(b.name for b in buffers.values() if b.space == s) for s in ("input", "output")
     )
-    program = Program(
+    return Program(
         unquote(head[1]), buffers, inputs, outputs, tuple(body), int(head[2]), int(head[3]), names,
         variables,
     )  # fmt: skip
-    if not trusted and not may_be_open:
-        verify(program, shown_properties(program) if properties is None else properties)
-    return program
 
 
 def side_weights(program: Program) -> dict[str, Array]:
@@ -142,10 +148,11 @@ def side_weights(program: Program) -> dict[str, Array]:
             assert b.array is not None
             weights[b.constant.digest] = b.array
     for cell in program.variables.values():
-        if cell.axis is None and not graph_text.inline(cell.type):
-            assert cell.initial.array is not None
+        if cell.initial.array is not None and not graph_text.inline(cell.type):
             weights[cell.initial.digest] = cell.initial.array
     for instr in program.instrs():
+        for part in instr.parts:
+            weights |= side_weights(part)
         if instr.body is not None:
             weights |= graph_text.side_weights(instr.body)
     return weights
@@ -161,7 +168,11 @@ def _lines(program: Program) -> Iterator[str]:
         called = f" called {quote(program.names[label])}" if label in program.names else ""
         yield f"  output %{quote(label)} : {program.buffers[label].type}{called}"
     for label, cell in program.variables.items():
-        yield f"  variable %{quote(label)} : {graph_text.variable_text(cell.initial, cell.axis)}"
+        if cell.axis is None and cell.initial.array is None:
+            yield f"  carried %{quote(label)} : {cell.type}"
+        else:
+            contents = graph_text.variable_text(cell.initial, cell.axis)
+            yield f"  variable %{quote(label)} : {contents}"
         if cell.exit:
             grown = "" if cell.grown is None else f" {cell.grown}"
             yield f"  assign {quote(label)} = %{quote(cell.exit)}{grown}"
@@ -186,13 +197,16 @@ def _lines(program: Program) -> Iterator[str]:
 def _instr_lines(program: Program, i: Instr) -> Iterator[str]:
     left = ", ".join(_region_text(program, r) for r in i.outs)
     operands = ["none" if r is None else _region_text(program, r) for r in i.ins]
-    line = f"  {left} = {graph_text.application_text(i.op, operands)}"
-    if i.body is None:
+    line = f"  {left}{' = ' if left else ''}{graph_text.application_text(i.op, operands)}"
+    if i.body is None and not i.parts:
         yield line
         return
     yield line + " {"
-    inner = graph_text.print_graph(i.body).splitlines()[1:-1]
-    yield from ("  " + text for text in inner)
+    if i.body is not None:
+        inner = graph_text.print_graph(i.body).splitlines()[1:-1]
+        yield from ("  " + text for text in inner)
+    for part in i.parts:
+        yield from ("    " + text for text in _lines(part))
     yield "  }"
 
 
@@ -255,6 +269,11 @@ def _parse_variable(
     source: _Source, buffers: dict[str, Buffer], weights: Mapping[str, Array]
 ) -> Cell:
     """Read a variable that nothing is assigned to so far; add its buffer."""
+    if m := re.fullmatch(rf"carried %({WORD}) : ({TYPE})", source.peek()):
+        source.take()
+        cell = Cell(Value(source.memory_type(m[2]), unquote(m[1])))
+        _add_variable(source, buffers, cell.initial.name, cell.type)
+        return cell
     m = source.match(rf"variable %({WORD}) : (.*)", "variable %NAME : TYPE = … or sha256:…")
     if grows := graph_text.GROWS.fullmatch(m[2]):
         t, axis = source.memory_type(grows[1]), int(grows[2])
@@ -295,10 +314,10 @@ def _parse_instr(
     source: _Source, buffers: Mapping[str, Buffer], weights: Mapping[str, Array]
 ) -> Instr:
     line = source.take()
-    m = re.fullmatch(rf"({RESULTS}(?:, {RESULTS})*) = (\w+)\((.*)\)( {{)?", line)
+    m = re.fullmatch(rf"(?:({RESULTS}(?:, {RESULTS})*) = )?(\w+)\((.*)\)( {{)?", line)
     if m is None:
         raise source.error("expected REGION = OPERATOR(REGION…)", line)
-    outs = [r for r in _take_regions(source, m[1])[0] if r is not None]
+    outs = [r for r in _take_regions(source, m[1] or "")[0] if r is not None]
     ins, attributes = _take_regions(source, m[3])
     for r in (*outs, *ins):
         if r is not None and r.buffer not in buffers:
@@ -306,8 +325,14 @@ def _parse_instr(
     words, op = parse_application(m[2], attributes, source)
     if words:
         raise source.error("expected a region: a buffer, then its type", words[0])
-    body = graph_text.parse_body(source, "region", weights) if m[4] else None
-    return Instr(op, tuple(outs), tuple(ins), body)
+    body, parts = None, list[Program]()
+    if m[4] and source.peek().startswith("program @"):
+        while source.peek() != "}":
+            parts.append(_parse(source, weights))
+        source.take()
+    elif m[4]:
+        body = graph_text.parse_body(source, "region", weights)
+    return Instr(op, tuple(outs), tuple(ins), body, parts=tuple(parts))
 
 
 def _take_regions(source: _Source, text: str) -> tuple[list[Region | None], str]:

@@ -23,10 +23,11 @@ from collections.abc import Set
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ProgramError
 from alpenglow.base.memory import ALIGNMENT, MOST_NBYTES, rounded_up
 from alpenglow.base.words import shown
-from alpenglow.ir.graph import infer
-from alpenglow.ir.op import Primitive
-from alpenglow.ir.types import PARTS
+from alpenglow.ir.graph import Graph, Value, infer
+from alpenglow.ir.op import Control, Primitive
+from alpenglow.ir.types import PARTS, TensorType
 from alpenglow.ir.verify import KEY
+from alpenglow.ops.control.jump import Jump
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.tensor.movement import Concat
 from alpenglow.program.footprint import EMPTY, Footprint, Map, footprint, overlap
@@ -111,6 +112,7 @@ class _Verifier:
 
     def __init__(self, program: Program, properties: Set[str]) -> None:
         self.program = program
+        self.properties = properties
         self.lifetimes = "lifetimes" in properties or "planned" in properties
         self.planned = "planned" in properties
         self.values = "values" in properties
@@ -128,6 +130,7 @@ class _Verifier:
         self._variables()
         for b in self.program.buffers.values():
             self._buffer(b)
+        self._jumps()
         for number, step in enumerate(self.program.body):
             match step:
                 case Alloc(name):
@@ -158,6 +161,32 @@ class _Verifier:
         if len(set(called)) < len(called):
             twice = next(name for name in called if called.count(name) > 1)
             raise ProgramError(f"two outputs are called {_name(twice)}")
+
+    def _jumps(self) -> None:
+        """Check that jumps stay in the program, and that a loop frees nothing that it had before.
+
+        Of a branch both ways count as if they were taken.
+        """
+        alive: dict[str, int] = {}
+        freed: list[tuple[int, int, str]] = []
+        number = 0
+        for step in self.program.body:
+            match step:
+                case Alloc(name):
+                    alive[name] = number
+                case Free(name):
+                    freed.append((alive.get(name, number), number, name))
+                case Instr(op=Jump(by)):
+                    end = number + by
+                    count = sum(1 for _ in self.program.instrs())
+                    if not 0 <= end <= count:
+                        raise ProgramError(f"a jump leads to {end}, none of {count} instructions")
+                    for begin, last, name in freed:
+                        if begin < end < last <= number:
+                            raise ProgramError(f"{_name(name)} is freed in a loop that reads it")
+                    number += 1
+                case Instr():
+                    number += 1
 
     def _variables(self) -> None:
         """Check that each buffer of the space of variables is what one has at entry or exit."""
@@ -259,7 +288,7 @@ class _Verifier:
             raise ProgramError(error.message, node=where, hint=error.hint) from None
 
     def _instr(self, instr: Instr) -> None:
-        if not isinstance(instr.op, Primitive | Fused):
+        if not isinstance(instr.op, Primitive | Fused | Control | Jump):
             raise ProgramError(f"{instr.op.name} is no primitive; programs hold nothing else")
         for used in (*instr.reads(), *instr.outs):
             self._region(used)
@@ -299,8 +328,11 @@ class _Verifier:
     def _types(self, instr: Instr) -> None:
         """Check that the operator makes what stands on the left."""
         types = [None if r is None else r.type for r in instr.ins]
+        for part in instr.parts:
+            _Verifier(part, self.properties).run()
+        regions = [*instr.regions, *map(_signature, instr.parts)]
         try:
-            inferred = infer(instr.op, types, instr.regions)
+            inferred = infer(instr.op, types, regions)
         except NONSENSE as error:
             raise ProgramError(f"{instr.op.name}: {type(error).__name__}: {error}") from None
         expected = tuple(r.type for r in instr.outs)
@@ -345,6 +377,23 @@ class _Verifier:
                 allowed = in_place_operands(instr, instr.outs.index(out))
             if i not in allowed or not _same_place(r, out):
                 raise ProgramError(f"the result {_region(out)} lies on operand {i}, {_region(r)}")
+
+
+def _signature(part: Program) -> Graph:
+    """Return the types of what a part carries, captures and makes, as a graph without nodes."""
+    g = Graph(part.name)
+    for name in (*part.variables, *part.inputs):
+        g.inputs[name] = Value(_type(part.buffers[name]), name)
+    for name in part.outputs:
+        g.outputs[name] = Value(_type(part.buffers[name]), name)
+    for name, cell in part.variables.items():
+        g.outputs[name] = Value(cell.type, name)
+    return g
+
+
+def _type(b: Buffer) -> TensorType:
+    assert b.type is not None, f"{b.name} is in no arena and has no type"
+    return b.type
 
 
 def _same_place(a: Region, b: Region) -> bool:

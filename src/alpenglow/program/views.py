@@ -10,7 +10,7 @@ against the grain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import cast
@@ -249,7 +249,7 @@ def _movable(program: Program, r: Region, makers: Mapping[str, Instr], homes: Ho
     """Whether a region is a whole value that is computed, and nothing ties it down."""
     maker = makers.get(r.buffer)
     free = program.buffers[r.buffer].space == "arena" and r.buffer not in homes
-    computes = maker is not None and not is_view(maker.op)
+    computes = maker is not None and not maker.parts and not is_view(maker.op)
     return free and computes and r == whole(r.buffer, r.type)
 
 
@@ -313,15 +313,29 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
     return [replace(instr, ins=ins, outs=outs)]
 
 
+def _dense_operands(instr: Instr) -> Iterable[int]:
+    """Return which operands have to be dense: what is read along rows again and again, and what
+    programs of regions take for a buffer of theirs."""
+    return range(len(instr.ins)) if instr.parts else instr.op.rereads
+
+
+def _is_dense(instr: Instr, r: Region) -> bool:
+    """Whether an operand is as dense as its instruction wants it."""
+    if instr.parts:
+        return r == whole(r.buffer, r.type)
+    return is_open(r.strides[-1]) or r.strides[-1] == 1 or r.type.extents[-1] == 1
+
+
 def _with_dense_rows(instr: Instr, buffers: dict[str, Buffer]) -> list[Instr]:
-    """Return an instruction after copies of what it rereads along rows that are not dense."""
+    """Return an instruction after copies of operands that are not as dense as it wants them."""
     copies: list[Instr] = []
     ins = list(instr.ins)
-    for i in instr.op.rereads:
+    for i in _dense_operands(instr):
         r = ins[i]
-        if r is None or is_open(r.strides[-1]) or r.strides[-1] == 1 or r.type.extents[-1] == 1:
+        if r is None or _is_dense(instr, r):
             continue
-        name = f"{instr.outs[0].buffer}.{instr.op.operands[i]}"
+        names = instr.op.operands
+        name = f"{instr.outs[0].buffer}.{names[i] if i < len(names) else i}"
         assert name not in buffers, f"two buffers are called {name}"
         buffers[name] = Buffer(name, r.type.nbytes, "arena", r.type)
         ins[i] = whole(name, r.type)

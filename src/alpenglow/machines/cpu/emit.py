@@ -26,6 +26,7 @@ from alpenglow.machines.cpu.assemble import assemble
 from alpenglow.machines.cpu.legal import legal
 from alpenglow.machines.proof import admitted
 from alpenglow.machines.vector.select import choose
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Program
 from alpenglow.render.llvm.render import render
 
@@ -53,6 +54,9 @@ def _emitted(
     chosen: dict[str, ChosenKernel | None] = {}
     for instr in program.instrs():
         deadline.check("the next kernel")
+        if isinstance(instr.op, Jump):
+            table.append(Entry("", 1))
+            continue
         like = signature(instr)
         if like not in chosen:
             choice = choose(instr, target, strict)

@@ -14,6 +14,7 @@ class ThisProcess:
         team = Team.shared()
         # Bound once: short calls count every step.
         self.run = team.run
+        self.run_with_jumps = team.run_with_jumps
         self.run_until = team.run_until
         self.own_team = own_team
 

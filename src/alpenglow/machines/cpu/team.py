@@ -100,6 +100,29 @@ class Team:
                 # An interrupt can come before the other call of `_complete` has begun.
                 self._complete()
 
+    def run_with_jumps(
+        self, table_address: int, count: int, threads: int, stop_address: int = NEVER
+    ) -> None:
+        """Run a table with jumps among its entries (`machines.api.JUMPS`), else as `run` does."""
+        own = getattr(_own, "team", self) if threads > 1 else self
+        if own is not self:
+            own.run_with_jumps(table_address, count, threads, stop_address)
+            return
+        walker = _walker()
+        if threads <= 1 or self._busy.locked():
+            walker.drive(None, table_address, count, 1, stop_address, 0)
+            return
+        with self._busy:
+            workers, at = self._workers(threads, walker), 0
+            try:
+                while at < count:
+                    at = walker.drive(
+                        self._mailbox, table_address, count, workers, stop_address, at
+                    )
+                    self._complete()
+            finally:
+                self._complete()
+
     def run_until(
         self, table_address: int, count: int, turns: int, flags_address: int, stop_address: int
     ) -> int:
@@ -131,8 +154,7 @@ class Team:
         self, table_address: int, count: int, threads: int, stop_address: int
     ) -> None:
         walker = _walker()
-        threads = self.crowd.fit(min(threads, self._most or most_workers()))
-        workers = threads if threads <= 1 else min(threads, self._grown(threads - 1, walker) + 1)
+        workers = self._workers(threads, walker)
         if workers <= 1:
             walker.alone(table_address, count, stop_address)
             return
@@ -153,6 +175,11 @@ class Team:
             if late or absent:
                 self.crowd.saw_late(workers, late or 1)
             self._late.value = self._stolen.value = 0
+
+    def _workers(self, threads: int, walker: Walker) -> int:
+        """Return how many threads take part where so many are asked for, this one included."""
+        threads = self.crowd.fit(min(threads, self._most or most_workers()))
+        return threads if threads <= 1 else min(threads, self._grown(threads - 1, walker) + 1)
 
     def _spread(self) -> None:
         """Move helpers to CPUs where the caller is not; where they may run does not change."""
@@ -246,6 +273,7 @@ class Walker:
     until: Callable[[int, int, int, int, int], int]
     lead: Callable[[int, int, int, int, int], None]
     finish: Callable[[int], None]
+    drive: Callable[[int | None, int, int, int, int, int], int]
     serve: Callable[[int, int], int]
     budget: int
 
@@ -262,7 +290,7 @@ def _walker() -> Walker:
     A process that runs what was compiled elsewhere then needs nothing of LLVM but its linker.
     """
     host = Target.parse("cpu")
-    names = ("alone", "until", "lead", "finish", "serve")
+    names = ("alone", "until", "lead", "finish", "drive", "serve")
     text = walk_ir(host)
     key = f"walker {text} {host!r} llvm{llvm.llvm_version_info}"
     image = Store(cache_folder()).get_or_make(key, lambda: assemble(text, host))
@@ -279,6 +307,9 @@ def _walker() -> Walker:
             code.address("lead")
         ),
         finish=ctypes.CFUNCTYPE(None, pointer)(code.address("finish")),
+        drive=ctypes.CFUNCTYPE(number, pointer, pointer, number, number, pointer, number)(
+            code.address("drive")
+        ),
         serve=serve,
         budget=_calibrated(serve),
     )

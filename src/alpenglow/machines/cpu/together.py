@@ -33,6 +33,7 @@ others that it has run because nobody came.
 from __future__ import annotations
 
 from alpenglow.ir.target import Target
+from alpenglow.machines.cpu.drive import drive_ir
 from alpenglow.machines.cpu.system import on_system
 from alpenglow.machines.cpu.walk import ENTRY, alone_ir
 
@@ -72,10 +73,11 @@ def walk_ir(target: Target) -> str:
       as worker 0 and returns when all is done.  If helpers must be woken it only posts the job, and
       leaves their number at `WAKING`: give as many permits, then call `finish`.
     - `void finish(ptr mailbox)` does the rest of `lead`.
+    - `drive` runs a table with jumps (`drive_ir`).
     - `i64 serve(ptr mailbox, i64 budget)` is a helper's loop.  It returns 0 after `budget` rounds
       of nothing, registered as a sleeper, and 1 when `OPENINGS` has become negative.
     """
-    parts = (alone_ir(), _CLAIM, _SHARE, _SCAN, _AFTER, _WALK, _LEAD, _SERVE)
+    parts = (alone_ir(), _CLAIM, _SHARE, _SCAN, _AFTER, _WALK, _LEAD, drive_ir(WAKING), _SERVE)
     return on_system("\n".join(parts), target)
 
 

@@ -48,7 +48,7 @@ REASONS: tuple[Reason, ...] = (
     ("batch", "bands", "parts of a batch may fit the cache as they are"),
     ("bands", "fuse", "what is fused treats rows alike"),
     ("share", "pitch", "only dense buffers are taken over"),
-    ("pitch", "lifetimes", "sizes are final when memory is planned"),
+    ("pitch", "unfold", "what regions work on stays dense"),
 )
 
 

@@ -21,6 +21,7 @@ from alpenglow.base.words import counted, shown
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import ENTRY_NBYTES, HostDevice
 from alpenglow.machines.registry import this_process
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Instr, Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import step
@@ -205,7 +206,9 @@ def _copy_timing(c: Copies, laps: list[Lap]) -> CopyTiming:
 
 
 def _compiled(layout: Layout) -> tuple[bool, ...]:
-    return tuple(bool(entry.kernel) for entry in layout.artifact.table)
+    artifact = layout.artifact
+    pairs = zip(artifact.table, artifact.program.instrs(), strict=True)
+    return tuple(bool(entry.kernel) or isinstance(i.op, Jump) for entry, i in pairs)
 
 
 def _round(layout: Layout, bound: Bound, context: Context, threads: int) -> tuple[float, ...]:
@@ -214,6 +217,9 @@ def _round(layout: Layout, bound: Bound, context: Context, threads: int) -> tupl
     nothing = min(_seconds(process, context.base, 0, threads) for _ in range(5))
     times = []
     for span in layout.spans:
+        if span.jump is not None:
+            times.append(0.0)
+            continue
         if span.number >= 0:
             assert context.memory is not None, "what is interpreted has memory"
             begin = time.perf_counter()
@@ -221,6 +227,9 @@ def _round(layout: Layout, bound: Bound, context: Context, threads: int) -> tupl
             times.append(time.perf_counter() - begin)
             continue
         for row in range(span.begin, span.end):
+            if bound.extents[row] < 0:  # a jump
+                times.append(0.0)
+                continue
             took = _seconds(process, context.base + ENTRY_NBYTES * row, 1, threads)
             times.append(max(took - nothing, 0.0))
     return tuple(times)

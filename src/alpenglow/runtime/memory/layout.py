@@ -25,8 +25,9 @@ from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.types import Array
-from alpenglow.machines.api import Artifact, Entry
+from alpenglow.machines.api import JUMPS, Artifact, Entry
 from alpenglow.machines.registry import this_process
+from alpenglow.ops.control.jump import Jump
 from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.program import Buffer, Instr, Program, Region
 from alpenglow.program.bind import bind
@@ -49,12 +50,17 @@ MOST_CONTEXTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Entries [begin, end) of the table: compiled, or one interpreted instruction."""
+    """Entries [begin, end) of the table: compiled, or one interpreted instruction, or a jump."""
 
     begin: int
     end: int
     number: int = -1
     """Which of the interpreted instructions it is."""
+    jump: Jump | None = None
+    to: int = -1
+    """After a jump: at which span to go on."""
+    slot: int = -1
+    """Where the address of the flag of a jump stands among the arguments; -1: it has none."""
 
 
 Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
@@ -186,16 +192,37 @@ class Layout:
         extents: list[Dim] = []
         self.files = maps_of(b.array for b in program.buffers.values())
         self._interpreted = 0
-        for entry, instr in zip(self.artifact.table, program.instrs(), strict=True):
-            if not entry.kernel:
+        pairs = list(zip(self.artifact.table, program.instrs(), strict=True))
+        jumps = {n: n + i.op.by for n, (_, i) in enumerate(pairs) if isinstance(i.op, Jump)}
+        self.has_jumps = bool(jumps)
+        # Jumps are in the table, unless something between them is interpreted.
+        apart = any(not e.kernel and n not in jumps for n, (e, _) in enumerate(pairs))
+        of_instr: list[int] = []
+        for number, (entry, instr) in enumerate(pairs):
+            lands = apart and number in jumps.values()
+            continues = self._continues(instr) and not lands
+            op = instr.op
+            if isinstance(op, Jump) and apart:
+                slot = len(self._args) if instr.ins else -1
+                here = len(table)
+                self.spans.append(Span(here, here, -1, op, jumps[number], slot))
+                self._lay_out(instr, entry)
+            elif not entry.kernel and not isinstance(op, Jump):
                 self.spans.append(Span(len(table), len(table), self._interpreted))
                 self._interpreted += 1
-                continue
-            begin = self.spans.pop().begin if self._continues(instr) else len(table)
-            table.append((address(entry.kernel), 8 * len(self._args), 0))
-            extents.append(entry.extent)
-            self.spans.append(Span(begin, len(table)))
-            self._lay_out(instr, entry)
+            else:
+                begin = self.spans.pop().begin if continues else len(table)
+                if isinstance(op, Jump):
+                    table.append((op.by % (1 << 64), 8 * len(self._args), 0))
+                    extents.append(JUMPS[op.when if instr.ins else None])
+                else:
+                    table.append((address(entry.kernel), 8 * len(self._args), 0))
+                    extents.append(entry.extent)
+                self.spans.append(Span(begin, len(table)))
+                self._lay_out(instr, entry)
+            of_instr.append(len(self.spans) - 1)
+        of_instr.append(len(self.spans))
+        self.spans = [replace(s, to=of_instr[s.to]) if s.jump else s for s in self.spans]
         self.entries = len(table)
         self.table = np.array(table or [(0, 0, 0)], np.uint64)
         in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
@@ -214,8 +241,8 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call is one table, and nothing is remembered either."""
-        return self.is_table and not self.remembers
+        """Whether a call is one table, run once from end to end, and nothing is remembered."""
+        return self.is_table and not self.has_jumps and not self.remembers
 
     def _installed(self, artifact: Artifact) -> Callable[[str], int]:
         """Install the code, and return what tells where a kernel lies."""
@@ -251,7 +278,8 @@ class Layout:
 
     def _continues(self, instr: Instr) -> bool:
         """Return whether an instruction runs in one go with what is compiled before it."""
-        return bool(self.spans) and self.spans[-1].number < 0
+        last = self.spans[-1] if self.spans else None
+        return last is not None and last.number < 0 and last.jump is None
 
     def _number(self, dim: Sym) -> int:
         return self._numbers.setdefault(dim, len(self._numbers))
@@ -348,7 +376,7 @@ class Layout:
         if self._interpreted:
             memory = self.exact(values, places, arena)
             pairs = zip(self.artifact.table, memory.instrs(), strict=True)
-            interpreted = [i for entry, i in pairs if not entry.kernel]
+            interpreted = [i for e, i in pairs if not e.kernel and not isinstance(i.op, Jump)]
             make = partial(Memory, memory)
         inputs, outputs = (
             [(*forms[n], slots[n]) for n in names]

@@ -9,6 +9,7 @@ side, each in an arena of its own.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -76,7 +77,8 @@ def walk(
             # The caller's arrays are not held on to.
             for name in bound.slots:
                 del c.memory.bytes[name]
-    if not c.stop.is_set():
+    # How often a loop turns may be another number the next time.
+    if not c.stop.is_set() and not layout.has_jumps:
         bound.is_long = time.perf_counter() - begin > calls.LONG
 
 
@@ -86,9 +88,16 @@ def _walk_spans(layout: Layout, bound: Bound, c: Context, threads: int | None) -
     most = 1 if bound.widest <= 1 else min(threads or default_threads(), bound.widest)
     apart = bound.is_long or c.stop.deadline is not None
     process = this_process()
-    for k, span in enumerate(layout.spans):
+    run = process.run_with_jumps if layout.has_jumps else process.run
+    k = -1
+    while (k := k + 1) < len(layout.spans):
+        span = layout.spans[k]
         if c.stop.is_set():
             return
+        if span.jump is not None:
+            if span.slot < 0 or _byte(c.words[span.slot]) == span.jump.when:
+                k = span.to - 1
+            continue
         if span.number >= 0:
             assert c.memory is not None
             step(c.memory, bound.interpreted[span.number])
@@ -97,8 +106,13 @@ def _walk_spans(layout: Layout, bound: Bound, c: Context, threads: int | None) -
             layout.enter(k)
         table = c.base + ENTRY_NBYTES * span.begin, span.end - span.begin
         if apart:
-            calls.run_apart(partial(process.run, *table, most, c.stop.address), c.stop)
+            calls.run_apart(partial(run, *table, most, c.stop.address), c.stop)
         else:
-            process.run(*table, most, c.stop.address)
+            run(*table, most, c.stop.address)
         if layout.streams:
             layout.leave(k)
+
+
+def _byte(address: int) -> bool:
+    """Return the truth value at an address."""
+    return bool(ctypes.c_uint8.from_address(address).value)

@@ -29,11 +29,12 @@ def spread_rows(program: Program, target: Target) -> Program:
     for i in instrs:
         for r in (*i.outs, *i.reads()):
             regions.setdefault(r.buffer, []).append(r)
+    taken = {r.buffer for i in instrs if i.parts for r in (*i.outs, *i.reads())}
     pitches: dict[str, int] = {}
     buffers = dict(program.buffers)
     for r, pitch in _walked(instrs, line, way):
         buffer = buffers[r.buffer]
-        if pitch is None or buffer.space != "arena" or r.buffer in pitches:
+        if pitch is None or buffer.space != "arena" or r.buffer in pitches or r.buffer in taken:
             continue
         wider = _widened(buffer, regions[r.buffer], pitch, line)
         if wider is not None:

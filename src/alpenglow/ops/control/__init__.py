@@ -1,0 +1,1 @@
+"""Control flow: operators that run their regions, as often as numbers or data say."""

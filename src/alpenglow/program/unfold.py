@@ -1,0 +1,116 @@
+"""Control flow as jumps: programs of regions are laid out inside the program around them.
+
+What a loop carries lies where its results do: it is copied there first, and each turn makes it
+anew.  So memory is planned for all of a program at once, and below it there are only instructions
+in order, and jumps among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from alpenglow.ir.text import unique
+from alpenglow.ops.control.branch import If
+from alpenglow.ops.control.jump import FLAG, Jump
+from alpenglow.ops.control.loop import While
+from alpenglow.ops.tensor.copy import Copy
+from alpenglow.program.instr import Buffer, Instr, Program, Region, whole
+
+
+def unfold(program: Program) -> Program:
+    """Return the program without programs in its instructions."""
+    if not any(i.parts for i in program.instrs()):
+        return program
+    return _Unfolding(program).run()
+
+
+class _Unfolding:
+    """The buffers of a program, and how parts become instructions on them."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.buffers = dict(program.buffers)
+        self.taken = dict.fromkeys(self.buffers, 2)
+
+    def run(self) -> Program:
+        body: list[Instr] = []
+        for instr in self.program.instrs():
+            assert all(r == whole(r.buffer, r.type) for r in (*instr.outs, *instr.reads())
+                       ) or not instr.parts, "what a part works on is whole"  # fmt: skip
+            match instr.op:
+                case While():
+                    body += self._loop(instr)
+                case If():
+                    body += self._branch(instr)
+                case _:
+                    body.append(instr)
+        return replace(self.program, buffers=self.buffers, body=tuple(body))
+
+    def _loop(self, instr: Instr) -> list[Instr]:
+        """Return the turns of a loop: whether there is one is asked before it."""
+        (part,) = instr.parts
+        going, *xs = instr.reads()
+        first, captured = xs[: len(instr.outs)], xs[len(instr.outs) :]
+        flag = whole(self._add(Buffer("going", 1, "arena", FLAG)), FLAG)
+        homes = dict(zip(part.inputs, (r.buffer for r in captured), strict=True))
+        homes[part.outputs[0]] = flag.buffer
+        ends: list[Instr] = []
+        for out, (name, cell) in zip(instr.outs, part.variables.items(), strict=True):
+            homes[name] = out.buffer
+            if cell.exit not in ("", name):
+                homes[cell.exit] = self._add(replace(part.buffers[cell.exit], space="arena"))
+                ends.append(_copy(whole(homes[cell.exit], out.type), out))
+        turn = [*self._placed(part, homes), *ends]
+        starts = [_copy(x, out) for x, out in zip(first, instr.outs, strict=True) if x != out]
+        return [
+            *starts,
+            _copy(going, flag),
+            _jump(len(turn) + 2, flag, when=False),
+            *turn,
+            _jump(-len(turn), flag),
+        ]
+
+    def _branch(self, instr: Instr) -> list[Instr]:
+        """Return both branches, the second behind a jump over the first."""
+        condition, *captured = instr.reads()
+        ways = []
+        for part in instr.parts:
+            homes = dict(zip(part.inputs, (r.buffer for r in captured), strict=True))
+            homes |= dict(zip(part.outputs, (r.buffer for r in instr.outs), strict=True))
+            ways.append(self._placed(part, homes))
+        then, other = ways
+        past = [_jump(len(other) + 1)] if other else []
+        return [_jump(len(then) + len(past) + 1, condition, when=False), *then, *past, *other]
+
+    def _placed(self, part: Program, homes: Mapping[str, str]) -> list[Instr]:
+        """Return the instructions of a part; `homes` are the buffers here of what it has from
+        outside, or gives there."""
+        part = unfold(part)
+        names = dict(homes)
+        for name, b in part.buffers.items():
+            if name not in names:
+                assert b.space in ("arena", "const"), f"{name} of a part has no home"
+                names[name] = self._add(b)
+        return [_renamed(i, names) for i in part.instrs()]
+
+    def _add(self, b: Buffer) -> str:
+        """Add a buffer, and return its name, which no other has."""
+        name = unique(b.name, self.taken)
+        self.buffers[name] = replace(b, name=name)
+        return name
+
+
+def _renamed(instr: Instr, names: Mapping[str, str]) -> Instr:
+    """Return an instruction on the buffers that those of a part are here."""
+    outs = tuple(replace(r, buffer=names[r.buffer]) for r in instr.outs)
+    ins = tuple(None if r is None else replace(r, buffer=names[r.buffer]) for r in instr.ins)
+    return replace(instr, outs=outs, ins=ins)
+
+
+def _copy(source: Region, target: Region) -> Instr:
+    return Instr(Copy(), (target,), (source,))
+
+
+def _jump(by: int, flag: Region | None = None, when: bool = True) -> Instr:
+    return Instr(Jump(by, when), (), () if flag is None else (flag,))
