@@ -9,16 +9,19 @@ the condition behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, Protocol
+
+import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.choice import choices
 from alpenglow.frontends.operands import Operands
 from alpenglow.frontends.rows import row, stacked
 from alpenglow.frontends.steps import LOOP, Body, Make, P, Region, Step, copies, same
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 
@@ -69,22 +72,40 @@ class Along:
 
 @dataclass(frozen=True, slots=True)
 class Scan(Generic[P]):
-    """The body runs `count` times.  Its operands are the constants of the iteration, the carried
-    values, and a row of each scanned operand.  Its results are the carried values of the next
-    iteration, and rows that are stacked.
+    """The body runs `count` times.  Its operands are those of `leading`, the carried values, and a
+    row of each scanned operand.  Its results are the carried values of the next iteration, and rows
+    that are stacked.
 
-    `constants` returns the constants of an iteration by its number.
+    `leading` are the shapes of the number of the iteration, an i64, and of a true value, as far as
+    the body has them.  A scan that is `short` is imported turn by turn.
     """
 
     body: Region[P]
-    count: int
+    count: Dim
     carried: tuple[str, ...]
     scanned: tuple[tuple[str, Along], ...]
     stacked: tuple[Along, ...]
-    constants: Callable[[int], tuple[Array, ...]] = lambda turn: ()
+    leading: tuple[tuple[int, ...], ...] = ()
+    short: bool = True
 
 
-Control = Call[P] | Branch[P] | While[P] | Scan[P]
+@dataclass(frozen=True, slots=True)
+class Repeat(Generic[P]):
+    """The body runs on the operands `leading`, as those of a scan, and on what is carried; it makes
+    whether the loop goes on, and what is carried anew.
+
+    It does not run if `going` is false at first, and at most as often as `trips` says; "" is one
+    that is absent.
+    """
+
+    body: Region[P]
+    trips: str
+    going: str
+    carried: tuple[str, ...]
+    leading: tuple[tuple[int, ...], ...]
+
+
+Control = Call[P] | Branch[P] | While[P] | Scan[P] | Repeat[P]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +164,7 @@ def turn_of(step: Step[P], names: Sequence[str]) -> Turn[P]:
     ends = tuple(f"o{i}" for i in range(len(body.outputs)))
     after = condition.place("c/", ends)
     steps = (*body.steps, *copies(step, body, ends), *after.steps)
-    return Turn(steps, (body, after), ends, _going(after))
+    return Turn(steps, (body, after), ends, going_of(after))
 
 
 def unrolled(step: Step[P], loop: While[P], count: int, importer: Expanding[P]) -> list[Step[P]]:
@@ -160,14 +181,17 @@ def unrolled(step: Step[P], loop: While[P], count: int, importer: Expanding[P]) 
 
 def scanned(step: Step[P], loop: Scan[P], importer: Expanding[P]) -> list[Step[P]]:
     """Return the steps of each turn of a scan, and those that make its results."""
+    assert isinstance(loop.count, int), "an open number of turns is not short"
     prefix, carried = importer.prefix(step), loop.carried
     steps: list[Step[P]] = []
     made: list[Sequence[str]] = []
     for turn in range(loop.count):
         at = f"{prefix}{turn}/"
         operands = []
-        for k, array in enumerate(loop.constants(turn)):
+        told = (np.int64(turn), np.True_)
+        for k, (shape, value) in enumerate(zip(loop.leading, told, strict=False)):
             operands.append(f"{at}n{k}")
+            array = np.full(shape, value)
             steps.append(_made(step, (), operands[-1], partial(_constant, array=array)))
         operands += carried
         for k, (name, along) in enumerate(loop.scanned):
@@ -240,12 +264,12 @@ def _loop(control: While[P], step: Step[P], importer: Expanding[P]) -> Sequence[
     """Return the steps of the first condition, and the loop."""
     first = control.condition.place(importer.prefix(step), step.inputs)
     importer.enter(first)
-    inputs = (*step.inputs, _going(first))
+    inputs = (*step.inputs, going_of(first))
     regions = (control.condition, control.body)
     return [*first.steps, replace(step, kind=LOOP, inputs=inputs, regions=regions)]
 
 
-def _going(condition: Body[P]) -> str:
+def going_of(condition: Body[P]) -> str:
     """Return the name of what the condition of a loop makes."""
     if len(condition.outputs) != 1:
         raise ModelError(

@@ -19,6 +19,7 @@ from alpenglow.frontends.control import (
     Branch,
     Call,
     Control,
+    Repeat,
     Scan,
     Turn,
     While,
@@ -33,6 +34,7 @@ from alpenglow.frontends.operands import Operands
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
 from alpenglow.frontends.refusals import refused
+from alpenglow.frontends.regions import node_of
 from alpenglow.frontends.steps import LOOP, SAME, Body, P, Step
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
@@ -40,7 +42,12 @@ from alpenglow.ir.types import Array, TensorType
 
 
 class StepImporter(PartImporter, Generic[P]):
-    """The state of the import of one part; `later` are the steps that are left for another."""
+    """The state of the import of one part; `later` are the steps that are left for another.
+
+    That of a body has an importer `around` it, which knows the names that are not its own.
+    """
+
+    around: StepImporter[P] | None = None
 
     def run(self, steps: Iterable[Step[P]]) -> None:
         """Import what can be imported of steps."""
@@ -143,7 +150,9 @@ class StepImporter(PartImporter, Generic[P]):
             control = None if step.make else self._control(step)
             if isinstance(control, While | Scan) and self._unrolled(step, control):
                 return ()
-            if isinstance(control, Scan):
+            if isinstance(control, While | Scan | Repeat) and self._is_node(step, control):
+                return ()
+            if isinstance(control, Scan | Repeat):
                 self._postpone(step)
             elif control is not None:
                 return self._expanded(step, control)
@@ -159,9 +168,28 @@ class StepImporter(PartImporter, Generic[P]):
         try:
             return expand(control, step, self)
         except Needed:
-            if isinstance(control, Branch) and self._computes_all(step, control):
+            if isinstance(control, Branch) and (
+                self._computes_all(step, control) or self._is_node(step, control)
+            ):
                 return ()
             raise
+
+    def _is_node(
+        self, step: Step[P], control: Branch[P] | While[P] | Scan[P] | Repeat[P]
+    ) -> bool:
+        """Import a loop or a branch as a node of the graph; False if a graph cannot hold it."""
+        return self.attempt(lambda: node_of(step, control, self))
+
+    def inside(self, bodies: Sequence[Body[P]]) -> StepImporter[P]:
+        """Return an importer of bodies, which finds the names around them here."""
+        inner = self.apart(bodies[0])
+        for body in bodies:
+            inner.enter(body)
+        inner.around, inner.collects = self, False
+        return inner
+
+    def leave(self, inner: Any) -> None:
+        """Take over what bodies that have been imported took for granted."""
 
     def _computes_all(self, step: Step[P], control: Branch[P]) -> bool:
         """Import all branches and the choice; False if they are not cheap."""
@@ -183,7 +211,7 @@ class StepImporter(PartImporter, Generic[P]):
         A loop that would have to be cut in a turn is better left whole.
         """
         if isinstance(loop, Scan):
-            return self.attempt(lambda: self.run(scanned(step, loop, self)))
+            return loop.short and self.attempt(lambda: self.run(scanned(step, loop, self)))
         count = turns(step, loop, self)
         return count is not None and self.attempt(
             lambda: self.run(unrolled(step, loop, count, self))
@@ -197,10 +225,25 @@ class StepImporter(PartImporter, Generic[P]):
     def _found(self, name: str) -> Value:
         elements = self.given.elements.get(name)
         if name not in self.given.types:
-            return self._stated(name)
+            return self._stated(name) if self.around is None else self._captured(name)
         if elements is not None and elements.dtype != object:
             return self.g.constant(elements, name)
         v = self.g.input(name, self.given.types[name])
+        if elements is not None:
+            self.known[v] = elements
+        return v
+
+    def _captured(self, name: str) -> Value:
+        """Return what a body states, or what stands around it: a constant, or an input."""
+        assert self.around is not None, "of bodies only"
+        try:
+            return self._stated(name)
+        except ModelError:
+            outer = self.around.find(name)
+        if outer.array is not None:
+            return outer.detached()
+        v = self.g.input(name, outer.type)
+        elements = self.around.contents(outer)
         if elements is not None:
             self.known[v] = elements
         return v

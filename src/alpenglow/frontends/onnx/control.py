@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.control import Along, Branch, Scan
+from alpenglow.frontends.control import Along, Branch, Repeat, Scan
 from alpenglow.frontends.onnx.functions.subgraphs import graphs_of
 from alpenglow.frontends.onnx.steps import Inner, NodeStep, graph_of
-from alpenglow.ir.types import Array, TensorType
+from alpenglow.ir.types import TensorType
 
 MOST_NODES = 128
 """Loops of no more nodes, in all of their turns, are imported turn by turn."""
@@ -56,18 +55,35 @@ def branches(step: NodeStep, folder: Path | None) -> Branch[onnx.NodeProto]:
 
 def turning(
     step: NodeStep, opset: int, known: Knowledge, folder: Path | None
-) -> Scan[onnx.NodeProto] | None:
-    """Return a Loop or a Scan that is known to turn a few times as a scan, any other as None."""
+) -> Scan[onnx.NodeProto] | Repeat[onnx.NodeProto] | None:
+    """Return a Loop or a Scan that is known to turn so often as a scan, a Loop whose end data
+    decide as one that repeats, any other as None."""
     node = step.payload
     body = graph_of(node, "body")
     strings = any(t.data_type == TensorProto.STRING for t in body.initializer)
     if strings or body.sparse_initializer or not step.outputs or not all(step.inputs[2:]):
         return None
-    most = MOST_NODES // max(_size(body), 1)
-    loop = _loop(step, body, known, folder) if step.kind == "Loop" else None
-    if step.kind == "Scan" and opset >= 9:
+    loop: Scan[onnx.NodeProto] | Repeat[onnx.NodeProto] | None = None
+    if step.kind == "Loop":
+        loop = _loop(step, body, known, folder) or _repeating(step, body, folder)
+    elif opset >= 9:
         loop = _scan(node, body, known, folder)
-    return loop if loop is not None and 0 < loop.count <= most else None
+    if not isinstance(loop, Scan):
+        return loop
+    most = MOST_NODES // max(_size(body), 1)
+    return replace(loop, short=isinstance(loop.count, int) and 0 < loop.count <= most)
+
+
+def _repeating(
+    step: NodeStep, body: onnx.GraphProto, folder: Path | None
+) -> Repeat[onnx.NodeProto] | None:
+    """Return a Loop that stacks nothing."""
+    trips, condition, *carried = [*step.inputs, "", ""][: max(len(step.inputs), 2)]
+    states = len(carried)
+    if len(body.input) != states + 2 or not len(body.output) - 1 == len(step.outputs) == states:
+        return None
+    leading = tuple(map(_shape, body.input[:2]))
+    return Repeat(Inner(step.payload, "body", folder), trips, condition, tuple(carried), leading)
 
 
 def _loop(
@@ -81,14 +97,10 @@ def _loop(
     count = known.number(trips)
     if count is None or (condition and not known.number(condition)):
         return None
-    number, going = map(_shape, body.input[:2])
-
-    def constants(turn: int) -> tuple[Array, ...]:
-        return np.full(number, turn, np.int64), np.full(going, True)
-
+    leading = tuple(map(_shape, body.input[:2]))
     stacked = (Along(0),) * (len(step.outputs) - states)
     region = Inner(step.payload, "body", folder, skipped=1)
-    return Scan(region, count, tuple(carried), (), stacked, constants)
+    return Scan(region, count, tuple(carried), (), stacked, leading)
 
 
 def _scan(
@@ -102,7 +114,7 @@ def _scan(
         return None
     lengths = {t.shape[axis] for t, axis in types}
     length = lengths.pop()
-    if lengths or not isinstance(length, int):
+    if lengths:
         return None
     region = Inner(node, "body", folder)
     carried, stacked = form.inputs[: form.states], form.along[len(sources) :]

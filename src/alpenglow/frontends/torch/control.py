@@ -144,11 +144,10 @@ def control(step: CallStep, importer: Importing) -> Control[Applied] | None:
     initial, scanned, others, region = scanning(call, origin)
     count = importer.argument(scanned[0]).type.shape[0]
     turns = LONGEST // max(len(region.body.calls), 1)
-    if not isinstance(count, int) or not 0 < count <= turns:
-        return None
     along = tuple((name, Along(0)) for name in names_of(scanned))
     stacked = (Along(0),) * (len(call.results) - len(initial))
-    return Scan(region, count, names_of(initial), along, stacked)
+    short = isinstance(count, int) and 0 < count <= turns
+    return Scan(region, count, names_of(initial), along, stacked, short=short)
 
 
 def _branch(call: Call, origin: Call, importer: Importing) -> Control[Applied]:

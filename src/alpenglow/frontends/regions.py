@@ -1,0 +1,356 @@
+"""Loops and branches as nodes: what they run is imported as graphs of their own (`ops.control`).
+
+A body reads what stands around it by name; whatever it reads so is an operand of the node.  What a
+graph cannot hold (types that change from turn to turn, what is random, changed or left for later)
+raises UnsupportedError, and the importer has another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.control import Along, Branch, Repeat, Scan, While, going_of
+from alpenglow.frontends.steps import Body, P, Step
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.region import inlined
+from alpenglow.ir.types import DTYPES, INTS, TensorType
+from alpenglow.ops.control import branch, loop
+from alpenglow.ops.control.loop import COUNTER, FLAG
+from alpenglow.ops.elementwise.arithmetic import Add
+from alpenglow.ops.elementwise.comparison import Equal, Less, LessOrEqual
+from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.tensor.movement import Reshape, Slice, Transpose
+
+
+class Inside(Protocol[P]):
+    """An importer of bodies into a graph of their own."""
+
+    g: Graph
+    values: dict[str, Value]
+    later: list[Any]
+
+    def run(self, steps: Sequence[Step[P]]) -> None: ...
+
+    def find(self, name: str) -> Value: ...
+
+
+class Around(Inside[P], Protocol[P]):
+    """The importer of what stands around bodies."""
+
+    known: dict[Value, Any]
+
+    def prefix(self, step: Step[P]) -> str: ...
+
+    def enter(self, body: Body[P]) -> None: ...
+
+    def inside(self, bodies: Sequence[Body[P]]) -> Inside[P]:
+        """Return an importer of bodies, which finds the names around them here."""
+        ...
+
+    def leave(self, inner: Any) -> None:
+        """Take over what bodies that have been imported took for granted."""
+        ...
+
+
+def node_of(
+    step: Step[P], control: Branch[P] | While[P] | Scan[P] | Repeat[P], importer: Around[P]
+) -> None:
+    """Import a loop or a branch as a node; raise UnsupportedError where a graph cannot hold it."""
+    match control:
+        case Branch():
+            results = _branch(step, control, importer)
+        case While():
+            results = _while(step, control, importer)
+        case Repeat():
+            results = _repeat(step, control, importer)
+        case Scan():
+            results = _scan(step, control, importer)
+    for name, v in zip(step.outputs, results, strict=True):
+        if name:
+            v.name = v.name or name
+            importer.values[name] = v
+            importer.known[v] = None
+
+
+# ── loops ──
+
+
+def _while(step: Step[P], control: While[P], importer: Around[P]) -> Sequence[Value]:
+    """Return the results of a loop: each turn is its body, with the condition behind it."""
+    prefix = importer.prefix(step)
+    first = control.condition.place(f"{prefix}a/", step.inputs)
+    importer.enter(first)
+    importer.run(first.steps)
+    going = _flag(importer.g, importer.find(going_of(first)))
+    names = [f"{prefix}i{k}" for k in range(len(step.inputs))]
+    body = control.body.place(f"{prefix}b/", names)
+    after = control.condition.place(f"{prefix}c/", body.outputs)
+    carried = [importer.find(n) for n in step.inputs]
+    inner = importer.inside((body, after))
+    _give(inner, names, [v.type for v in carried])
+    inner.run(body.steps)
+    inner.run(after.steps)
+    made = [inner.find(n) for n in body.outputs]
+    region = _closed(inner, names, [_flag(inner.g, inner.find(going_of(after))), *made])
+    importer.leave(inner)
+    return _turning(importer, region, going, carried)
+
+
+def _repeat(step: Step[P], control: Repeat[P], importer: Around[P]) -> Sequence[Value]:
+    """Return the results of a loop that counts its turns, and whose body may end it."""
+    prefix, g = importer.prefix(step), importer.g
+    turn, *leading = (f"{prefix}{name}" for name in ("turn", "number", "going"))
+    names = [f"{prefix}i{k}" for k in range(len(control.carried))]
+    body = control.body.place(f"{prefix}b/", (*leading, *names))
+    start = g.constant(np.int64(0))
+    carried = [importer.find(n) for n in control.carried]
+    going = g.constant(np.True_) if not control.going else _flag(g, importer.find(control.going))
+    inner = importer.inside((body,))
+    _give(inner, [turn, *names], [COUNTER, *(v.type for v in carried)])
+    _lead(inner, leading, inner.values[turn], control.leading)
+    inner.run(body.steps)
+    goes_on, *made = (inner.find(n) for n in body.outputs)
+    goes_on = _flag(inner.g, goes_on)
+    after = inner.g(Add(), inner.values[turn], inner.g.constant(np.int64(1)))
+    if control.trips:
+        going = g(BitAnd(), going, g(Less(), start, _counter(g, importer.find(control.trips))))
+        limit = _counter(inner.g, inner.find(control.trips))
+        goes_on = inner.g(BitAnd(), goes_on, inner.g(Less(), after, limit))
+    region = _closed(inner, [turn, *names], [goes_on, after, *made])
+    importer.leave(inner)
+    return _turning(importer, region, going, [start, *carried])[1:]
+
+
+def _turning(
+    importer: Around[Any], region: Graph, going: Value, carried: Sequence[Value]
+) -> Sequence[Value]:
+    """Return the results of a loop; as a `Scan` where it is known how often it turns."""
+    wanted = [FLAG, *(v.type for v in carried)]
+    found = [v.type for v in region.outputs.values()]
+    if found != wanted:
+        raise UnsupportedError(f"a loop makes {loop.shown(found)} of {loop.shown(wanted)}")
+    captured = [importer.find(n) for n in list(region.inputs)[len(carried) :]]
+    count = turns_of(region, carried)
+    if count is None:
+        op, operands = loop.While(len(carried)), [going, *carried, *captured]
+        return importer.g.add(op, operands, [region]).results
+    del region.outputs[next(iter(region.outputs))]
+    number = Value(COUNTER, "number")
+    region.inputs = {_fresh(region, "number"): number, **region.inputs}
+    region.prune()
+    return importer.g.add(loop.Scan(count, len(carried)), [*carried, *captured], [region]).results
+
+
+def turns_of(region: Graph, carried: Sequence[Value]) -> int | None:
+    """Return how often the region of a loop runs that counts; None if data decides.
+
+    Its first output says whether it goes on: as long as counters, each begun at a constant and
+    made larger by one, are less than constants.
+    """
+    going, *made = region.outputs.values()
+    conditions, counts = [going], []
+    inputs = list(region.inputs.values())
+    while conditions:
+        match conditions.pop():
+            case Value(producer=Node(BitAnd(), [Value() as a, Value() as b])):
+                conditions += [a, b]
+            case Value(producer=Node(Less() | LessOrEqual() as less, [Value() as a, Value() as b])):
+                count = _steps(inputs, made, carried, a, b, isinstance(less, LessOrEqual))
+                if count is None:
+                    return None
+                counts.append(count)
+            case _:
+                return None
+    return min(counts)
+
+
+def _steps(
+    inputs: Sequence[Value], made: Sequence[Value], carried: Sequence[Value], after: Value,
+    limit: Value, reaches: bool,
+) -> int | None:  # fmt: skip
+    """Return how often a counter is below its limit; None if it is none."""
+    match after:
+        case Value(producer=Node(Add(), [Value() as now, Value() as step])) if now in inputs:
+            k = inputs.index(now)
+        case _:
+            return None
+    if k >= len(carried) or made[k] is not after or after.type.dtype not in INTS:
+        return None
+    start, by, end = _integer(carried[k]), _integer(step), _integer(limit)
+    if start is None or by is None or end is None or by < 1:
+        return None
+    end += reaches
+    last = np.iinfo(DTYPES[after.type.dtype]).max
+    return None if end + by > last else max(0, -(-(end - start) // by))
+
+
+def _integer(v: Value) -> int | None:
+    """Return the integer that a constant is."""
+    return int(v.array.reshape(-1)[0]) if v.array is not None and v.array.size == 1 else None
+
+
+def _scan(step: Step[P], control: Scan[P], importer: Around[P]) -> Sequence[Value]:
+    """Return the results of a loop along rows."""
+    prefix, g = importer.prefix(step), importer.g
+    leading = [f"{prefix}n{k}" for k in range(len(control.leading))]
+    names = [f"{prefix}i{k}" for k in range(len(control.carried))]
+    rows = [f"{prefix}x{k}" for k in range(len(control.scanned))]
+    body = control.body.place(prefix, (*leading, *names, *rows))
+    carried = [importer.find(n) for n in control.carried]
+    alongs = [along for _, along in control.scanned]
+    reverse = all(a.reverse for a in (*alongs, *control.stacked)) and bool(alongs)
+    scanned = [
+        _first(g, importer.find(n), along, reverse) for n, along in control.scanned
+    ]
+    inner = importer.inside((body,))
+    types = [v.type for v in carried]
+    types += [v.type.with_shape(v.type.shape[1:]) for v in scanned]
+    turn = f"{prefix}turn"
+    _give(inner, [turn, *names, *rows], [COUNTER, *types])
+    _lead(inner, leading, inner.values[turn], control.leading)
+    inner.run(body.steps)
+    region = _closed(inner, [turn, *names, *rows], [inner.find(n) for n in body.outputs])
+    importer.leave(inner)
+    captured = [importer.find(n) for n in list(region.inputs)[1 + len(types) :]]
+    op = loop.Scan(control.count, len(carried), len(scanned), reverse)
+    results = list(importer.g.add(op, [*carried, *scanned, *captured], [region]).results)
+    stacks = zip(results[len(carried) :], control.stacked, strict=True)
+    return [*results[: len(carried)], *(_placed(g, v, along, reverse) for v, along in stacks)]
+
+
+def _first(g: Graph, x: Value, along: Along, reverse: bool) -> Value:
+    """Return a scanned value with the axis that a loop goes along first, from its beginning."""
+    rank = x.type.rank
+    if not -rank <= along.axis < rank:
+        raise ModelError(f"a loop goes along axis {along.axis} of {x.type}")
+    axis = along.axis % rank
+    if axis:
+        x = g(Transpose((axis, *(i for i in range(rank) if i != axis))), x)
+    return x if along.reverse == reverse else _turned(g, x)
+
+
+def _placed(g: Graph, x: Value, along: Along, reverse: bool) -> Value:
+    """Return stacked rows along the axis that they belong to, in the order that they have there."""
+    rank = x.type.rank
+    if not -rank <= along.axis < rank:
+        raise ModelError(f"a loop stacks along axis {along.axis} of {x.type}")
+    x = x if along.reverse == reverse else _turned(g, x)
+    axis = along.axis % rank
+    others = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+    return g(Transpose(tuple(others)), x) if axis else x
+
+
+def _turned(g: Graph, x: Value) -> Value:
+    """Return x with its first axis the other way round."""
+    rest = x.type.shape[1:]
+    starts, ends = (x.type.shape[0] - 1, *[0] * len(rest)), (-1, *rest)
+    return g(Slice(starts, ends, (-1, *[1] * len(rest))), x)
+
+
+# ── branches ──
+
+
+def _branch(step: Step[P], control: Branch[P], importer: Around[P]) -> Sequence[Value]:
+    """Return the results of the region that a chooser chooses."""
+    prefix, g = importer.prefix(step), importer.g
+    graphs: list[Graph] = []
+    for i, each in enumerate(control.regions):
+        body = each.place(f"{prefix}{i}/", control.operands)
+        if len(body.outputs) != len(step.outputs):
+            raise ModelError(
+                f"{step.kind}: branch {i} makes {len(body.outputs)} values of {len(step.outputs)}"
+            )
+        inner = importer.inside((body,))
+        inner.run(body.steps)
+        graphs.append(_closed(inner, (), [inner.find(n) for n in body.outputs]))
+        importer.leave(inner)
+    types = [[v.type for v in graph.outputs.values()] for graph in graphs]
+    if any(t != types[0] for t in types):
+        raise UnsupportedError(f"branches make {' and '.join(map(loop.shown, types))}")
+    captured = {n: importer.find(n) for graph in graphs for n in graph.inputs}
+    for graph in graphs:
+        graph.inputs = {n: graph.inputs.get(n) or Value(v.type, n) for n, v in captured.items()}
+    index = importer.find(control.chooser)
+    if not control.by_number:
+        return g.add(branch.If(), [_flag(g, index), *captured.values()], graphs).results
+    return _chosen(g, index, list(captured.values()), graphs, 0)
+
+
+def _chosen(
+    g: Graph, index: Value, captured: Sequence[Value], graphs: Sequence[Graph], at: int
+) -> Sequence[Value]:
+    """Return the results of the graph whose number an index is, of the last if of none."""
+    if len(graphs) == 1:
+        return inlined(g, graphs[0], captured)
+    if index.type.size != 1 or index.type.dtype not in INTS:
+        raise UnsupportedError(f"branches are chosen by {index.type}")
+    this = g.constant(np.array(at, DTYPES[index.type.dtype]))
+    here = g(Equal(), index if not index.type.rank else g(Reshape(()), index), this)
+    others = Graph("others")
+    chooser = others.input("index", index.type)
+    inside = [others.input(f"x{k}", v.type) for k, v in enumerate(captured)]
+    for k, v in enumerate(_chosen(others, chooser, inside, graphs[1:], at + 1)):
+        others.output(f"o{k}", v)
+    first = graphs[0].copy()
+    first.inputs = {"index": Value(index.type, "index"), **{
+        f"x{k}": v for k, v in enumerate(first.inputs.values())
+    }}  # fmt: skip
+    return g.add(branch.If(), [here, index, *captured], [first, others]).results
+
+
+# ── bodies ──
+
+
+def _give(inner: Inside[Any], names: Sequence[str], types: Sequence[TensorType]) -> None:
+    """Let a body have inputs by these names."""
+    for name, t in zip(names, types, strict=True):
+        inner.values[name] = inner.g.input(name, t)
+
+
+def _lead(
+    inner: Inside[Any], names: Sequence[str], turn: Value, shapes: Sequence[tuple[int, ...]]
+) -> None:
+    """Let a body have the number of the turn, and that the loop goes on, by these names."""
+    values = (turn, inner.g.constant(np.True_))
+    for name, v, shape in zip(names, values, shapes, strict=False):
+        inner.values[name] = inner.g(Reshape(shape), v) if shape else v
+
+
+def _closed(inner: Inside[Any], names: Sequence[str], outputs: Sequence[Value]) -> Graph:
+    """Return an imported body as a region: what it captures are the inputs behind these names."""
+    if inner.later:
+        raise UnsupportedError("a part of a loop or of a branch depends on data")
+    g = inner.g
+    if g.initial:
+        raise UnsupportedError("a loop or a branch changes a variable")
+    for i, v in enumerate(outputs):
+        g.output(f"o{i}", v)
+    g.prune()
+    used = {v for node in g.nodes for v in node.inputs} | set(g.outputs.values())
+    g.inputs = {n: v for n, v in g.inputs.items() if n in names or v in used}
+    return g
+
+
+def _flag(g: Graph, v: Value) -> Value:
+    """Return a truth value without axes."""
+    if v.type.dtype != "bool" or v.type.size != 1:
+        raise UnsupportedError(f"{v.type} decides, expected one truth value")
+    return g(Reshape(()), v) if v.type.rank else v
+
+
+def _counter(g: Graph, v: Value) -> Value:
+    """Return a number of turns without axes."""
+    if v.type.dtype != "i64" or v.type.size != 1:
+        raise UnsupportedError(f"{v.type} is a number of turns, expected one i64")
+    return g(Reshape(()), v) if v.type.rank else v
+
+
+def _fresh(g: Graph, name: str) -> str:
+    """Return a name that no input has."""
+    while name in g.inputs:
+        name += "'"
+    return name
