@@ -11,8 +11,9 @@ from alpenglow.base.errors import FeedError, ModelError
 from alpenglow.base.memory import aligned
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
-from alpenglow.ir.op import Op
+from alpenglow.ir.op import Control, Op
 from alpenglow.ir.types import Array
+from alpenglow.ops.tensor.copy import Empty
 from alpenglow.ops.tensor.generate import Iota
 from alpenglow.ops.tensor.movement import Broadcast
 
@@ -90,6 +91,9 @@ def _foldable(node: Node) -> bool:
     # These are free where they are read and would only waste memory when written out.
     if isinstance(node.op, Broadcast | Iota):
         return node.output.type.size == 1
+    # What holds anything is no constant, and a loop on constants may take long.
+    if isinstance(node.op, Empty | Control):
+        return False
     nbytes = sum(v.type.nbytes for v in node.results)
     largest = max((v.type.nbytes for v in node.inputs if v is not None), default=0)
     stored = max((_stored(v) for v in node.inputs if v is not None), default=0)

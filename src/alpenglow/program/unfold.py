@@ -25,6 +25,10 @@ def unfold(program: Program) -> Program:
     return _Unfolding(program).run()
 
 
+LONGEST_PAIR = 64
+"""Of more instructions two turns are not laid out in a row: what they carry is copied."""
+
+
 class _Unfolding:
     """The buffers of a program, and how parts become instructions on them."""
 
@@ -36,8 +40,6 @@ class _Unfolding:
     def run(self) -> Program:
         body: list[Instr] = []
         for instr in self.program.instrs():
-            assert all(r == whole(r.buffer, r.type) for r in (*instr.outs, *instr.reads())
-                       ) or not instr.parts, "what a part works on is whole"  # fmt: skip
             match instr.op:
                 case While():
                     body += self._loop(instr)
@@ -48,27 +50,40 @@ class _Unfolding:
         return replace(self.program, buffers=self.buffers, body=tuple(body))
 
     def _loop(self, instr: Instr) -> list[Instr]:
-        """Return the turns of a loop: whether there is one is asked before it."""
+        """Return the turns of a loop: whether there is one is asked before it.
+
+        What a turn cannot make in place it makes in another buffer, and the next turn makes it
+        where it was; so a short loop has two turns in a row, and only one that ends after an odd
+        number of turns copies.
+        """
         (part,) = instr.parts
         going, *xs = instr.reads()
         first, captured = xs[: len(instr.outs)], xs[len(instr.outs) :]
         flag = whole(self._add(Buffer("going", 1, "arena", FLAG)), FLAG)
-        homes = dict(zip(part.inputs, (r.buffer for r in captured), strict=True))
+        homes = dict(zip(part.inputs, map(_buffer, captured), strict=True))
         homes[part.outputs[0]] = flag.buffer
         ends: list[Instr] = []
         for out, (name, cell) in zip(instr.outs, part.variables.items(), strict=True):
-            homes[name] = out.buffer
+            homes[name] = _buffer(out)
             if cell.exit not in ("", name):
                 homes[cell.exit] = self._add(replace(part.buffers[cell.exit], space="arena"))
                 ends.append(_copy(whole(homes[cell.exit], out.type), out))
-        turn = [*self._placed(part, homes), *ends]
+        turn = self._placed(part, homes)
         starts = [_copy(x, out) for x, out in zip(first, instr.outs, strict=True) if x != out]
+        starts.append(_copy(going, flag))
+        if not ends or len(turn) > LONGEST_PAIR:
+            turn += ends
+            return [*starts, _jump(len(turn) + 2, flag, when=False), *turn, _jump(-len(turn), flag)]
+        there = {r.buffer: w.buffer for i in ends for r, w in zip(i.reads(), i.outs, strict=True)}
+        back = [_renamed(i, there | {w: r for r, w in there.items()}) for i in turn]
+        both = [*turn, _jump(len(back) + 3, flag, when=False), *back]
         return [
             *starts,
-            _copy(going, flag),
-            _jump(len(turn) + 2, flag, when=False),
-            *turn,
-            _jump(-len(turn), flag),
+            _jump(len(both) + len(ends) + 3, flag, when=False),
+            *both,
+            _jump(-len(both), flag),
+            _jump(len(ends) + 1),
+            *ends,
         ]
 
     def _branch(self, instr: Instr) -> list[Instr]:
@@ -76,8 +91,8 @@ class _Unfolding:
         condition, *captured = instr.reads()
         ways = []
         for part in instr.parts:
-            homes = dict(zip(part.inputs, (r.buffer for r in captured), strict=True))
-            homes |= dict(zip(part.outputs, (r.buffer for r in instr.outs), strict=True))
+            homes = dict(zip(part.inputs, map(_buffer, captured), strict=True))
+            homes |= dict(zip(part.outputs, map(_buffer, instr.outs), strict=True))
             ways.append(self._placed(part, homes))
         then, other = ways
         past = [_jump(len(other) + 1)] if other else []
@@ -101,11 +116,20 @@ class _Unfolding:
         return name
 
 
+def _buffer(r: Region) -> str:
+    """Return the buffer that a region fills."""
+    assert r == whole(r.buffer, r.type), f"{r} is not all of its buffer, as a part takes it"
+    return r.buffer
+
+
 def _renamed(instr: Instr, names: Mapping[str, str]) -> Instr:
-    """Return an instruction on the buffers that those of a part are here."""
-    outs = tuple(replace(r, buffer=names[r.buffer]) for r in instr.outs)
-    ins = tuple(None if r is None else replace(r, buffer=names[r.buffer]) for r in instr.ins)
-    return replace(instr, outs=outs, ins=ins)
+    """Return an instruction on other buffers: those that are called otherwise in `names`."""
+
+    def renamed(r: Region) -> Region:
+        return replace(r, buffer=names.get(r.buffer, r.buffer))
+
+    ins = tuple(None if r is None else renamed(r) for r in instr.ins)
+    return replace(instr, outs=tuple(map(renamed, instr.outs)), ins=ins)
 
 
 def _copy(source: Region, target: Region) -> Instr:

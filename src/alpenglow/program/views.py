@@ -18,6 +18,7 @@ from typing import cast
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
+from alpenglow.ops.control.loop import While
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.tensor.copy import Copy, Fill
 from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
@@ -220,7 +221,8 @@ def _into_output(program: Program, instr: Instr, makers: Mapping[str, Instr], ho
     """Compute an operand in the output that holds it in another shape, or as complex numbers."""
     (out,), (x,) = instr.outs, instr.reads()
     written = program.buffers[out.buffer].space == "output" and out == whole(out.buffer, out.type)
-    if not written or not _movable(program, x, makers, homes):
+    dense = isinstance(instr.op, Reshape)
+    if not written or not _movable(program, x, makers, homes, dense):
         return
     if isinstance(instr.op, ViewAsComplex):
         homes[x.buffer] = as_real(out)
@@ -245,11 +247,16 @@ def _into_carried(
             homes[r.buffer] = target
 
 
-def _movable(program: Program, r: Region, makers: Mapping[str, Instr], homes: Homes) -> bool:
-    """Whether a region is a whole value that is computed, and nothing ties it down."""
+def _movable(
+    program: Program, r: Region, makers: Mapping[str, Instr], homes: Homes, dense: bool = False
+) -> bool:
+    """Whether a region is a whole value that is computed, and nothing ties it down.
+
+    Control flow makes only what is as dense in its new home.
+    """
     maker = makers.get(r.buffer)
     free = program.buffers[r.buffer].space == "arena" and r.buffer not in homes
-    computes = maker is not None and not maker.parts and not is_view(maker.op)
+    computes = maker is not None and (dense or not maker.parts) and not is_view(maker.op)
     return free and computes and r == whole(r.buffer, r.type)
 
 
@@ -315,8 +322,11 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
 
 def _dense_operands(instr: Instr) -> Iterable[int]:
     """Return which operands have to be dense: what is read along rows again and again, and what
-    programs of regions take for a buffer of theirs."""
-    return range(len(instr.ins)) if instr.parts else instr.op.rereads
+    regions capture, which is a buffer of theirs."""
+    if not instr.parts:
+        return instr.op.rereads
+    carried = len(instr.outs) if isinstance(instr.op, While) else 0
+    return range(1 + carried, len(instr.ins))
 
 
 def _is_dense(instr: Instr, r: Region) -> bool:

@@ -5,15 +5,20 @@ from __future__ import annotations
 from alpenglow.ir.dims import is_open
 from alpenglow.kernel.expr import Expr
 from alpenglow.loops.coord import Coord, coord
-from alpenglow.loops.form import Loops, Source, pull
+from alpenglow.loops.form import Loops, Sink, Source, pull, push
 from alpenglow.loops.window.contraction import within
-from alpenglow.ops.tensor.copy import Fill
+from alpenglow.ops.tensor.copy import Empty, Fill
 from alpenglow.ops.tensor.movement import Pack, Pad, Trilu, Unpack
 
 
 @pull(Fill)
 def fill(k: Loops, op: Fill, ins: list[Source | None], at: list[Coord]) -> Expr:
     return k.constant(op.value, op.dtype)
+
+
+@push(Empty)
+def empty(k: Loops, op: Empty, ins: list[Source | None], outs: list[Sink]) -> None:
+    """Write nothing."""
 
 
 @pull(Pad)

@@ -17,8 +17,9 @@ from alpenglow.ops.elementwise.arithmetic import Add, Sub
 from alpenglow.ops.elementwise.comparison import Less
 from alpenglow.ops.product.attention import number
 from alpenglow.ops.sequence.cache import UpdateCache
+from alpenglow.ops.tensor.copy import Empty
 from alpenglow.ops.tensor.gather import Gather
-from alpenglow.ops.tensor.movement import Broadcast, Reshape
+from alpenglow.ops.tensor.movement import Reshape
 
 FLAG = TensorType("bool", ())
 COUNTER = TensorType("i64", ())
@@ -106,8 +107,10 @@ class Scan(Control):
         first, scanned, captured = self.split(xs)
         rows = [v.type for v in body.outputs.values()][self.carried_count :]
         if known(self.count) and self.count == 0:
-            return [*first, *(_empty(b, t.with_shape((0, *t.shape))) for t in rows)]
-        stacks = [_empty(b, t.with_shape((1, self.count, *t.shape))) for t in rows]
+            return [*first, *(b(Empty(t.dtype, (0, *t.shape))) for t in rows)]
+        stacks = [
+            b(Empty(t.dtype, (1, self.count, *t.shape), i)) for i, t in enumerate(rows)
+        ]
         start = b.constant(np.int64(0))
         going = b(Less(), start, number(b, self.count, start))
         state = (start, *first, *stacks)
@@ -176,7 +179,3 @@ def check_region(
 def shown(types: Sequence[TensorType]) -> str:
     """Return types as text."""
     return f"({', '.join(map(str, types))})"
-
-
-def _empty(b: Graph, t: TensorType) -> Value:
-    return b(Broadcast(t.shape), b.constant(np.zeros((), t.numpy)))

@@ -1,4 +1,4 @@
-"""Operators that only fill memory: instructions that memory planning inserts."""
+"""Operators that only fill memory, or leave it as it is."""
 
 from __future__ import annotations
 
@@ -44,3 +44,25 @@ class Fill(Primitive):
         yield (cls("bf16", ()),)
         yield (cls("f8e4m3fn", (5,), 1.5),)
         yield (cls("i4", (5,), -3),)
+
+
+class Empty(Primitive):
+    """A tensor of the given type that holds anything: each element is written before it is read.
+
+    `number` tells those apart that are alive together.  NumPy empty.
+    """
+
+    dtype: str
+    shape: tuple[Dim, ...]
+    number: int = 0
+
+    def infer(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+    def reference(self) -> Array:
+        return np.zeros(cast("tuple[int, ...]", self.shape), DTYPES[self.dtype])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield (cls("f32", (2, 0), 1),)
+        yield (cls("i64", (0,)),)

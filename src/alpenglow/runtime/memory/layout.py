@@ -161,10 +161,11 @@ def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
 class Layout:
     """An artifact in this process: its code, and how the argument tables of calls are made.
 
-    A call `is_table` if it is one table, with nothing interpreted or hidden, and `remembers` if
-    there are variables.  `results` are the names of the outputs, as the caller knows them, `hidden`
-    those of the inputs that the runtime fills.  If it `streams`, it is told before each span, and
-    after it.  `files` are those that constants are mapped from.
+    A call `is_table` if it is one table that runs once from end to end, with nothing interpreted or
+    hidden; it `has_jumps` if it has loops or branches, and `remembers` if there are variables.
+    `results` are the names of the outputs, as the caller knows them, `hidden` those of the inputs
+    that the runtime fills.  If it `streams`, it is told before each span, and after it.  `files`
+    are those that constants are mapped from.
     """
 
     streams = False
@@ -227,7 +228,7 @@ class Layout:
         self.table = np.array(table or [(0, 0, 0)], np.uint64)
         in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
         self.hidden = program.hidden
-        self.is_table = in_one_piece and not self.hidden
+        self.is_table = in_one_piece and not self.hidden and not jumps
         self.remembers = bool(program.variables)
         self.results = [program.names.get(n, n) for n in program.outputs]
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
@@ -241,8 +242,8 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call is one table, run once from end to end, and nothing is remembered."""
-        return self.is_table and not self.has_jumps and not self.remembers
+        """Whether a call is one table, and nothing is remembered either."""
+        return self.is_table and not self.remembers
 
     def _installed(self, artifact: Artifact) -> Callable[[str], int]:
         """Install the code, and return what tells where a kernel lies."""
