@@ -49,6 +49,7 @@ from alpenglow.ops.tensor.sum_at import SumAt
 from alpenglow.passes.absorb import absorb
 from alpenglow.passes.attention import whole_in_f32
 from alpenglow.passes.choices import tuned
+from alpenglow.passes.control import shrink_control
 from alpenglow.passes.cse import cse
 from alpenglow.passes.demand import compute_what_is_read
 from alpenglow.passes.exact import keep_exact, rounds
@@ -95,6 +96,7 @@ from alpenglow.program.unfold import unfold
 from alpenglow.program.verify import verify
 
 REASONS: tuple[Reason, ...] = (
+    ("control", "stored", "weights that a loop captures stand in its region"),
     ("clamp", "fold", "a check of what is constant would be answered, and gone"),
     ("stored", "fold", "what weights are stored in is gone once they are floats"),
     ("fold", "simplify", "rules look for constants"),
@@ -178,6 +180,8 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
         Pass("exact", ignoring_target(keep_exact), "activations are not rounded though they may be",
              when=lambda choices: choices.activations == "f32", only='activations="f32"',
              redefines=True, ahead=rounds),
+        Pass("control", ignoring_target(shrink_control),
+             "loops carry what changes, and compute the rest once", on=(Control,)),
         Pass("stored", ignoring_target(read_stored), "arithmetic on stored weights is recognised",
              on=(Cast,)),
         Pass("fold", lambda g, t: fold(g, but=(Dequantize,)),

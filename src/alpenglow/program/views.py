@@ -218,9 +218,11 @@ def _inside_out(program: Program, instr: Instr, makers: Mapping[str, Instr], hom
 
 
 def _into_output(program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes) -> None:
-    """Compute an operand in the output that holds it in another shape, or as complex numbers."""
+    """Compute an operand in the output, or in what a variable has at exit, that holds it in another
+    shape, or as complex numbers."""
     (out,), (x,) = instr.outs, instr.reads()
-    written = program.buffers[out.buffer].space == "output" and out == whole(out.buffer, out.type)
+    outside = program.buffers[out.buffer].space in ("output", "variable")
+    written = outside and out == whole(out.buffer, out.type)
     dense = isinstance(instr.op, Reshape)
     if not written or not _movable(program, x, makers, homes, dense):
         return
