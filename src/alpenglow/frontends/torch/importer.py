@@ -189,6 +189,17 @@ class Importer(StepImporter[Applied]):
         inner.enter(body)
         return inner
 
+    def inside(self, bodies: Sequence[Placing[Applied]]) -> Importer:
+        inner = super().inside(bodies)
+        assert isinstance(inner, Apart), "bodies are imported by themselves"
+        inner.symbols, inner.scalars = dict(self.symbols), {}
+        inner.numbers, inner.undecided = dict(self.numbers), set(self.undecided)
+        inner.ranges = dict(self.ranges)
+        return inner
+
+    def leave(self, inner: Importer) -> None:
+        self.demands |= inner.demands
+
     def prefix(self, step: CallStep) -> str:
         return f"{step.payload.call.name}."
 
