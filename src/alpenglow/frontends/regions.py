@@ -325,8 +325,8 @@ def _closed(inner: Inside[Any], names: Sequence[str], outputs: Sequence[Value]) 
     if inner.later:
         raise UnsupportedError("a part of a loop or of a branch depends on data")
     g = inner.g
-    if g.initial:
-        raise UnsupportedError("a loop or a branch changes a variable")
+    if g.initial or any(v.hidden for v in g.inputs.values()):
+        raise UnsupportedError("a loop or a branch changes a variable, or is random")
     for i, v in enumerate(outputs):
         g.output(f"o{i}", v)
     g.prune()
