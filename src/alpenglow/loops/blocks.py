@@ -83,10 +83,8 @@ def _trial(
     at = [coord(Index(f"at{i}")) for i in range(rank)]
     at[axis] = Coord(at[axis].base, 1, lanes)
     arrays = len(k.b.arrays)
-    k.current = lanes
-    with k.b.block() as lines:
+    with k.vector(lanes), k.b.block() as lines:
         values = elements(at)
-    k.current = 1
     del k.b.arrays[arrays:]
     return list(statements(tuple(lines))), values
 

@@ -218,11 +218,20 @@ class Loops:
         self.facts = facts
         self.lanes = facts.lanes
         self.serial = serial
-        self.mask: Expr | None = None
         self.seen: dict[Value, TensorType] = {}
         self._parts: dict[Expr, tuple[Expr, ...]] = {}
         self._memo: dict[tuple[int, int], tuple[Expr, object, object]] = {}
         self._halves: dict[int, tuple[Expr, Expr]] = {}
+
+    @contextmanager
+    def vector(self, lanes: int, mask: Expr | None = None) -> Iterator[None]:
+        """Build vectors of `lanes` lanes in a block; only lanes where `mask` holds are accessed."""
+        before = self.current, self.mask
+        self.current, self.mask = lanes, None if mask is None else self.b.let(mask)
+        try:
+            yield
+        finally:
+            self.current, self.mask = before
 
     def mask_for(self, lanes: int) -> Expr | None:
         """Return the mask that holds for a vector of this width."""
@@ -312,13 +321,9 @@ class Loops:
             with self.b.when(condition):
                 self.b.set(result, self._wide(element(), self.current))
             return result
-        before = self.mask
-        both = condition if before is None else Binary("and", condition, before)
-        self.mask = self.b.let(both)
-        try:
+        mask = self.b.let(condition if self.mask is None else Binary("and", condition, self.mask))
+        with self.vector(self.current, mask):
             value = element()
-        finally:
-            mask, self.mask = self.mask, before
         return self.select(mask, value, otherwise)
 
     def accumulator(self, value: float, dtype: str) -> Register:
@@ -340,7 +345,10 @@ class Loops:
     it leaves as it is, is there."""
 
     current = 1
-    """Lanes of the vector that the driver is asking for."""
+    """Lanes of the vector that the driver is asking for, set by `vector`."""
+
+    mask: Expr | None = None
+    """The lanes that are accessed, set by `vector`; None if all are."""
 
     # ── pulling graphs ──
 

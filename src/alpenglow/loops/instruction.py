@@ -267,10 +267,8 @@ def drive_all(
     def block(at: list[Coord], start: Expr, lanes: int, masked: bool) -> None:
         ramp = Coord(start, 1, lanes)
         where = [*at[:axis], ramp, *at[axis:]]
-        k.current = lanes
-        k.mask = k.b.let(ramp.compare("lt", along.extent)) if masked else None
-        store(where)
-        k.mask, k.current = None, 1
+        with k.vector(lanes, ramp.compare("lt", along.extent) if masked else None):
+            store(where)
 
     in_blocks(k, outer, along, block)
 
@@ -314,14 +312,12 @@ def _interleave(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -
 
     def block(at: list[Coord], start: Expr, lanes: int, masked: bool) -> None:
         ramp = Coord(start, 1, lanes)
-        k.current = lanes
-        k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
-        rows = [_across(element([*at, ramp, coord(i)]), lanes) for i in range(few)]
-        for i, row in enumerate(side_by_side(k.b, rows)):
-            where = Coord(k.b.let(start * few + i * lanes), 1, lanes)
-            k.mask = k.b.let(where.compare("lt", extent * few)) if masked else None
-            dense.store(k, [*at, where], row)
-        k.mask, k.current = None, 1
+        with k.vector(lanes, ramp.compare("lt", extent) if masked else None):
+            rows = [_across(element([*at, ramp, coord(i)]), lanes) for i in range(few)]
+            for i, row in enumerate(side_by_side(k.b, rows)):
+                where = Coord(k.b.let(start * few + i * lanes), 1, lanes)
+                with k.vector(lanes, where.compare("lt", extent * few) if masked else None):
+                    dense.store(k, [*at, where], row)
 
     rows_in_blocks(k, outer, Along(extent, lanes), block)
 

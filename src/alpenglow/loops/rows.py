@@ -206,10 +206,8 @@ def block(
 ) -> None:
     """Run `body` for the neighbours from `start` on, masking off those from `limit` on."""
     ramp = Coord(start, 1, lanes)
-    k.current = lanes
-    k.mask = None if limit is None else k.b.let(ramp.compare("lt", limit))
-    body(ramp)
-    k.mask, k.current = None, 1
+    with k.vector(lanes, None if limit is None else ramp.compare("lt", limit)):
+        body(ramp)
 
 
 def accumulators(k: Loops, value: float, dtype: str, lanes: int, slots: int) -> list[Register]:

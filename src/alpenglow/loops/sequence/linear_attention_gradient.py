@@ -38,9 +38,8 @@ class RowSums:
         return cls(k, k.b.array(dtype, max(rows, 1) * lanes), rows, lanes)
 
     def clear(self) -> None:
-        self.k.current = self.lanes
-        zero = self.k.accumulator(0, self.array.dtype)
-        self.k.current = 1
+        with self.k.vector(self.lanes):
+            zero = self.k.accumulator(0, self.array.dtype)
         with self.k.b.loop(self.rows) as d:
             self.k.b.store(self.array, d * self.lanes, zero)
 
@@ -233,9 +232,8 @@ def step_back(head: Head, sums: dict[str, RowSums], t: Coord, i: Coord) -> None:
     learns, decays = "beta" in head.ins, "factor" in head.ins
     sums["k"].clear()
     sums["factor"].clear()
-    k.current = head.lanes
-    dbeta = k.accumulator(0, head.dtype)
-    k.current = 1
+    with k.vector(head.lanes):
+        dbeta = k.accumulator(0, head.dtype)
 
     def column(c: Coord) -> None:
         told = head.told(t, c, before) if learns else None

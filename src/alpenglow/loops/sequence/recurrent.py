@@ -65,27 +65,20 @@ class DirectionKernel:
         lanes, count = self.width(gates), gates * self.units
         full, rest = divmod(count, lanes)
         if full > done:
-            with self._width(lanes, None), self.k.b.loop(full - done) as i:
+            with self.k.vector(lanes), self.k.b.loop(full - done) as i:
                 body(Coord((i + done) * lanes, 1, lanes))
         if rest:
             ramp = Coord(Const(full * lanes), 1, lanes)
-            with self._width(lanes, ramp.compare("lt", count)):
+            with self.k.vector(lanes, ramp.compare("lt", count)):
                 body(ramp)
 
     def several(self, body: Callable[[list[Coord]], None], gates: int, most: int) -> None:
         """Run `body` on all units of some gates, up to `most` vectors of them at a time."""
         lanes = self.width(gates)
         blocks = gates * self.units // lanes // most
-        with self._width(lanes, None), self.k.b.loop(blocks) as i:
+        with self.k.vector(lanes), self.k.b.loop(blocks) as i:
             body([Coord((i * most + v) * lanes, 1, lanes) for v in range(most)])
         self.each(lambda u: body([u]), gates, blocks * most)
-
-    @contextmanager
-    def _width(self, lanes: int, mask: Expr | None) -> Iterator[None]:
-        k = self.k
-        k.current, k.mask = lanes, None if mask is None else k.b.let(mask)
-        yield
-        k.current, k.mask = 1, None
 
     def read(self, state: Buffer, u: Coord) -> Expr:
         """Return the elements of a local array for the units u."""

@@ -90,9 +90,8 @@ def many_targets(
 
     def add(leaf: Expr, ramp: Coord) -> None:
         k.b.store(leaves, 0, leaf)
-        k.mask, k.current = None, 1
         count = k.b.let(k.m.minimum(k.m.sub(Const(op.trees), ramp.base), lanes))
-        with k.b.loop(count) as lane:
+        with k.vector(1), k.b.loop(count) as lane:
             one = k.b.let(Load(leaves, lane))
             begin, end = spans(k, one, first, entries)
             with k.b.loop(k.m.sub(k.m.maximum(end, begin), begin)) as i:
