@@ -91,11 +91,8 @@ class _Group:
         """Return a vector of elements, zeros where there are none."""
         k = self.k
         ramp = Coord(k.b.let(self.begin + i * self.lanes), 1, self.lanes)
-        k.current = self.lanes
-        k.mask = k.b.let(ramp.compare("lt", self.x.shape[-1])) if self.partly else None
-        value = k.b.let(unless_masked(k, self.x([*self.row, ramp]), 0))
-        k.mask, k.current = None, 1
-        return value
+        with k.vector(self.lanes, ramp.compare("lt", self.x.shape[-1]) if self.partly else None):
+            return k.b.let(unless_masked(k, self.x([*self.row, ramp]), 0))
 
     def each(self, body: Callable[[Expr, Expr], None]) -> None:
         """Hand the vectors to `body`, each with its number."""

@@ -169,17 +169,15 @@ class Tile:
         b, loops = self.b, self.k.loops
         together = self.lanes if run % self.lanes == 0 else 1
         probe = Coord(column, 1, together)
-        loops.current = together
         zero = Const(loops.constant(0, self.dtype).value, self.dtype, together)
-        length = b.length(lambda: store(row, place(probe), zero))
+        with loops.vector(together):
+            length = b.length(lambda: store(row, place(probe), zero))
         if length > LONG and self.shape.high * self.shape.wide > 1:
-            loops.current = 1
             self._finish_in_loop(rows, columns, row, column, place, store)
             return
         for j, lane in self._columns(together):
-            with self._inside(
-                columns, self.shape.columns, b.let(column + self.column_of(j)) + lane
-            ) as c:
+            at = b.let(column + self.column_of(j)) + lane
+            with loops.vector(together), self._inside(columns, self.shape.columns, at) as c:
                 where = place(Coord(c, 1, together))
                 for r in range(self.shape.high):
                     total: Expr = self.sums[r][j]
@@ -187,7 +185,6 @@ class Tile:
                         total = b.let(Shuffle(total, (lane,)))
                     with self._inside(rows, self.shape.rows, row + self.line_of(r)) as line:
                         store(line, where, total)
-        loops.current = 1
 
     def _finish_in_loop(
         self, rows: Side, columns: Side, row: Expr, column: Expr,

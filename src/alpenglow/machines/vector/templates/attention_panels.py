@@ -376,10 +376,9 @@ class Panels:
         """Store features of query r of the panel, if it is one."""
         b, parts = self.b, self.parts
         number = b.let(self.first + r)
-        with b.when(Compare("lt", number, lift(parts.queries))):
-            parts.k.loops.current = features.lanes
+        exists = Compare("lt", number, lift(parts.queries))
+        with b.when(exists), parts.k.loops.vector(features.lanes):
             parts.k.store([*parts.place(self.lead, coord(number)), features], value, known(r))
-            parts.k.loops.current = 1
 
 
 def _larger(x: Expr, y: Expr) -> Expr:

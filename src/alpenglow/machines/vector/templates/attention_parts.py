@@ -147,11 +147,8 @@ class AttentionParts:
                     waiting.append(x)
                 elif not _is_number(x):
                     fixed[x] = None
-        loops = self.k.loops
-        loops.current = lanes
-        known = {v: self.b.let(self.k.elsewhere(v, [*at, coord(0)])) for v in fixed}
-        loops.current = 1
-        return known
+        with self.k.loops.vector(lanes):
+            return {v: self.b.let(self.k.elsewhere(v, [*at, coord(0)])) for v in fixed}
 
     def masks(self) -> list[Value]:
         """Return operands of what follows the scores that differ by query and by key."""
@@ -209,10 +206,8 @@ class AttentionParts:
 
         What is `known` of masks there is not read.
         """
-        loops = self.k.loops
-        loops.current = self.lanes
-        value = self.k.elsewhere(self.logits, at, self.scores.output, score, known)
-        loops.current = 1
+        with self.k.loops.vector(self.lanes):
+            value = self.k.elsewhere(self.logits, at, self.scores.output, score, known)
         return self.wide(value)
 
     def wide(self, x: Expr) -> Expr:
@@ -236,10 +231,8 @@ class AttentionParts:
     def rounded(self, at: list[Coord], part: Expr) -> Expr:
         """Return what values are multiplied by, for a part of 1 at a place."""
         (result,) = (v for v in self.product.inputs[:1] if v is not None)
-        loops = self.k.loops
-        loops.current = self.lanes
-        value = self.k.elsewhere(result, at, self.softmax.output, part)
-        loops.current = 1
+        with self.k.loops.vector(self.lanes):
+            value = self.k.elsewhere(result, at, self.softmax.output, part)
         return self.b.let(self.wide(value))
 
     def factor(self, total: Expr) -> Expr:

@@ -66,12 +66,10 @@ class _Row:
                     self._block(start, most)
         factor = parts.factor(self.total)
         nothing = parts.nothing(self.lead, [factor])
-        loops = parts.k.loops
         for c, total in zip(self._chunks(parts.features), self.sums, strict=True):
             none = None if nothing is None else Load(nothing, c.base, self.lanes)
-            loops.current, loops.mask = self.lanes, self._mask(c, parts.features)
-            parts.k.sink.store([*self.at, c], parts.answer(total, factor, none))
-            loops.current, loops.mask = 1, None
+            with parts.k.loops.vector(self.lanes, self._mask(c, parts.features)):
+                parts.k.sink.store([*self.at, c], parts.answer(total, factor, none))
 
     def _chunks(self, extent: int) -> list[Coord]:
         """Return the vectors that an axis is made of."""

@@ -70,10 +70,9 @@ class SeenKeys:
         k = self._parts.k
         numbers = []
         for at in self._places:
-            k.loops.current = max(c.lanes for c in at)
-            number = k.elsewhere(v, [*at, coord(0)])
+            with k.loops.vector(max(c.lanes for c in at)):
+                number = k.elsewhere(v, [*at, coord(0)])
             numbers.append(number if number.lanes == 1 else self._b.let(Reduce(op, number)))
-        k.loops.current = 1
         total = self._combined(numbers, op)
         assert total is not None, "there are queries"
         bounds.append(total + more)

@@ -103,15 +103,14 @@ class _Geometry(Sliding):
         if self.bias is None:
             return
         k = self.k
-        k.loops.current = self.op.lanes
         ramp = Coord(Const(0), 1, self.op.lanes)
         for j in range(self.cols):
-            first = self.bias.load(k.loops, [n, panel * self.cols + j, *outer, coord(0), ramp])
+            with k.loops.vector(self.op.lanes):
+                first = self.bias.load(k.loops, [n, panel * self.cols + j, *outer, coord(0), ramp])
             if first.lanes == 1:  # one number for all channels
                 first = Splat(first, self.op.lanes)
             for row in tile.acc:
                 k.b.set(row[j], first)
-        k.loops.current = 1
 
     def _band(self, panel: Coord, block: Block, full: int, rest: int) -> None:
         """Run through the blocks of input channels that the outputs of a panel depend on."""
@@ -132,7 +131,6 @@ class _Geometry(Sliding):
     def _store(self, tile: Tile, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
         k = self.k
         ramp = Coord(Const(0), 1, self.op.lanes)
-        k.loops.current = self.op.lanes
         for j in range(self.cols):
             block = panel * self.cols + j
             if self.out_blocks % self.cols and j:
@@ -140,7 +138,6 @@ class _Geometry(Sliding):
                     self._store_column(tile, j, n, block, outer, start, ramp)
             else:
                 self._store_column(tile, j, n, block, outer, start, ramp)
-        k.loops.current = 1
 
     def _store_column(
         self, tile: Tile, j: int, n: Coord, block: Coord, outer: list[Coord], start: Expr,
@@ -149,10 +146,11 @@ class _Geometry(Sliding):
         def place(row: Coord) -> list[Coord]:
             return [n, block, *outer, coord(start) + row, ramp]
 
-        if packs_rows(self.k, self.target, tile.rows):
-            store_packed(self.k, tile.sums(j), place)
-        else:
-            tile.finish(j, lambda row, total: self.k.sink.store(place(row), total))
+        with self.k.loops.vector(ramp.lanes):
+            if packs_rows(self.k, self.target, tile.rows):
+                store_packed(self.k, tile.sums(j), place)
+            else:
+                tile.finish(j, lambda row, total: self.k.sink.store(place(row), total))
 
 
 def _channels(op: ConvBlocked) -> int:

@@ -162,17 +162,16 @@ class _Tile:
     def store(self, acc: list[Register]) -> None:
         k = self.k
         ramp = Coord(Const(0), 1, self.lanes)
-        k.loops.current = self.lanes
 
         def place(row: Coord) -> list[Coord]:
             return [self.n, self.block, *self.outer, coord(self.start) + row, ramp]
 
-        if packs_rows(k, self.target, len(acc)):
-            store_packed(k, acc, place)
-        else:
-            for r, total in enumerate(acc):
-                k.sink.store(place(coord(r)), total)
-        k.loops.current = 1
+        with k.loops.vector(self.lanes):
+            if packs_rows(k, self.target, len(acc)):
+                store_packed(k, acc, place)
+            else:
+                for r, total in enumerate(acc):
+                    k.sink.store(place(coord(r)), total)
 
 
 @dataclass(frozen=True)

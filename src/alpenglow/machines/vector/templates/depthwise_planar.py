@@ -177,17 +177,16 @@ class _Tile:
             with loops.loops(self.extents) as taps:
                 where = [c * s + tap * d - p for c, s, tap, d, p in
                          zip((here, ramp), op.strides, taps, op.dilations, op.pads, strict=False)]
-                loops.current = lanes
-                inside = within(loops, where, self.x.region.shape[-2:], [True, True])
-                assert inside is not None, "both axes are looked at"
-                at = [*self.place, *where]
-                pixels = loops.when(b.let(inside), partial(self.x.load, loops, at),
-                                    loops.constant(0, self.x.buffer.dtype))  # fmt: skip
-                weight = self.w.load(loops, [*self.place[1:], *taps])
-                if weight.lanes == 1:
-                    weight = Splat(weight, lanes)
-                b.set(total, self._add(self._summed(pixels), self._summed(weight), total))
-                loops.current = 1
+                with loops.vector(lanes):
+                    inside = within(loops, where, self.x.region.shape[-2:], [True, True])
+                    assert inside is not None, "both axes are looked at"
+                    at = [*self.place, *where]
+                    pixels = loops.when(b.let(inside), partial(self.x.load, loops, at),
+                                        loops.constant(0, self.x.buffer.dtype))  # fmt: skip
+                    weight = self.w.load(loops, [*self.place[1:], *taps])
+                    if weight.lanes == 1:
+                        weight = Splat(weight, lanes)
+                    b.set(total, self._add(self._summed(pixels), self._summed(weight), total))
             self._store([total], here, ramp, True)
 
     def _add(self, x: Expr, w: Expr, total: Expr) -> Expr:
@@ -233,9 +232,7 @@ class _Tile:
 
     def _store(self, totals: Sequence[Register], row: Coord, ramp: Coord, masked: bool) -> None:
         k, width = self.k, self.k.out.region.shape[-1]
-        k.loops.current = self.lanes
         ragged = masked and not is_number(width % (self.lanes * self.wide), 0)
-        k.loops.mask = k.b.let(ramp.compare("lt", width)) if ragged else None
-        for r, total in enumerate(totals):
-            k.sink.store([*self.place, row + r, ramp], total)
-        k.loops.mask, k.loops.current = None, 1
+        with k.loops.vector(self.lanes, ramp.compare("lt", width) if ragged else None):
+            for r, total in enumerate(totals):
+                k.sink.store([*self.place, row + r, ramp], total)

@@ -178,8 +178,7 @@ class _Filters:
     ) -> None:
         k, b, op = self.k, self.k.b, self.op
         ramp = Coord(Const(0), 1, self.lanes)
-        k.loops.current = self.lanes
-        with ExitStack() as stack:
+        with ExitStack() as stack, k.loops.vector(self.lanes):
             taps = [stack.enter_context(b.loop(t)) for t in self.visited]
             row = stack.enter_context(b.loop(height))
             place = b.let(_flat(taps, self.visited) * size)
@@ -194,7 +193,6 @@ class _Filters:
                 at = [outputs, block, *map(coord, taps)]
                 at += [coord(first + row), *([coord(0)] if self.plain else []), ramp]
                 k.sink.store(at, b.let(value))
-        k.loops.current = 1
 
 
 def logical(value: Expr, output: Coord, outputs: int, row: Expr, inputs: int, inner: int) -> Expr:
@@ -256,16 +254,14 @@ def _gather_row(
     """Store `count` weights of one output: those of an input, tap by tap, and of the next ones."""
     *_, inner, width = w.region.shape
     taps = math.prod(w.region.shape[2:-2])
-    k.loops.current = lanes
     for begin in range(0, count, lanes):
         number = Coord(Const(begin), 1, lanes)
         at = number % taps * (inner * width) + number // taps * width + origin
         there = min(lanes, count - begin)
         ramp = Coord(Const(0), 1, lanes)
-        k.loops.mask = k.b.let(ramp.compare("lt", there)) if there < lanes else None
-        value = k.b.let(element(w.buffer, at, k.loops.mask))
-        k.sink.store([coord(output), Coord(first + begin, 1, lanes)], value)
-    k.loops.mask, k.loops.current = None, 1
+        with k.loops.vector(lanes, ramp.compare("lt", there) if there < lanes else None):
+            value = k.b.let(element(w.buffer, at, k.loops.mask))
+            k.sink.store([coord(output), Coord(first + begin, 1, lanes)], value)
 
 
 @templates.on(DepthwiseFilter, "taps strides dilations")
@@ -293,8 +289,7 @@ def depthwise_filter(k: Frame, op: DepthwiseFilter, target: Target) -> None:
                     ahead = sum(t * d * s for t, d, s in steps)
                     pixel = Load(x.buffer, at + ahead, lanes)
                     b.set(total, multiply_add(pixel, by, total, target))
-            k.loops.current = lanes
-            for total, tap in zip(acc, taps, strict=True):
-                ramp = Coord(Const(0), 1, lanes)
-                k.sink.store([coord(0), block, *map(coord, tap), ramp], total)
-            k.loops.current = 1
+            with k.loops.vector(lanes):
+                for total, tap in zip(acc, taps, strict=True):
+                    ramp = Coord(Const(0), 1, lanes)
+                    k.sink.store([coord(0), block, *map(coord, tap), ramp], total)

@@ -419,28 +419,26 @@ def store_tile(
     """Store a tile at rows from `start` and columns from `column` on, of which `columns` are."""
     lanes, width = tile.lanes, tile.cols * tile.lanes
     alone = not is_open(columns) and columns <= width
-    k.loops.current = lanes
     for j in range(tile.cols):
         first = k.b.let(column + j * lanes)
         ramp = Coord(first, 1, lanes)
+        there = ramp.compare("lt", columns)
 
         def store(row: Coord, total: Expr, ramp: Coord = ramp) -> None:
             k.sink.store([*lead, coord(start) + row, ramp], total)
 
-        def masked(ramp: Coord = ramp, j: int = j, store: Store = store) -> None:
-            k.loops.mask = k.b.let(ramp.compare("lt", columns))
-            tile.finish(j, store)
-            k.loops.mask = None
+        def finish(mask: Expr | None = None, j: int = j, store: Store = store) -> None:
+            with k.loops.vector(lanes, mask):
+                tile.finish(j, store)
 
         if not ragged(columns, width) or (alone and (j + 1) * lanes <= columns):
-            tile.finish(j, store)
+            finish()
         elif alone or not k.loops.facts.own_cache:
-            masked()
+            finish(there)
         else:
             # On some CPUs masked stores take ten times as long: only the last panel has them.
             # A microcontroller has no room for both.
             with k.b.when(coord(first + (lanes - 1)).compare("lt", columns)):
-                tile.finish(j, store)
+                finish()
             with k.b.otherwise():
-                masked()
-    k.loops.current = 1
+                finish(there)

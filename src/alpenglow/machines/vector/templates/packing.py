@@ -184,12 +184,10 @@ def unpack_weights(k: Frame, op: UnpackConv, target: Target) -> None:
                 at = block + panels.place(c // taps, c % taps)
                 columns.append(b.let(Load(x.buffer, at, lanes)))
             turned = transposed(b, columns)
-            k.loops.current = lanes
-            if partly or count % lanes:
-                k.loops.mask = b.let(Coord(start, 1, lanes).compare("lt", left))
-            ramp = Coord((number * count + start).expr(), 1, lanes)
-            first = panel * width + part * lanes
-            for r, value in enumerate(turned):
-                with _if(b, (first + r).compare("lt", op.outputs), op.outputs % width != 0):
-                    k.sink.store([first + r, ramp], value)
-            k.loops.mask, k.loops.current = None, 1
+            there = Coord(start, 1, lanes).compare("lt", left)
+            with k.loops.vector(lanes, there if partly or count % lanes else None):
+                ramp = Coord((number * count + start).expr(), 1, lanes)
+                first = panel * width + part * lanes
+                for r, value in enumerate(turned):
+                    with _if(b, (first + r).compare("lt", op.outputs), op.outputs % width != 0):
+                        k.sink.store([first + r, ramp], value)

@@ -76,11 +76,10 @@ def depthwise_phases(k: Frame, op: DepthwisePhases, target: Target) -> None:
                     for i, total in enumerate(sums):
                         pixel = Load(x.buffer, origin + i * x.region.strides[-2], lanes)
                         b.set(total, multiply_add(pixel, weight, total, target))
-                k.loops.current = lanes
-                for i, total in enumerate(sums):
-                    column = (coord(start) + i) * op.steps[last] + r
-                    k.sink.store([n, block, *row, column, ramp], total)
-                k.loops.current = 1
+                with k.loops.vector(lanes):
+                    for i, total in enumerate(sums):
+                        column = (coord(start) + i) * op.steps[last] + r
+                        k.sink.store([n, block, *row, column, ramp], total)
 
             with k.loops.loop(tiles_in_parallel(tiles)) as t:
                 dispatch(b, tiles, t, tile)
@@ -200,13 +199,12 @@ class _Phases(Sliding):
             if len(at) > 1:
                 at[-2] = at[-2] + row // wide
             place = [c * s + p for c, s, p in zip(at, self.op.steps, phase, strict=True)]
-            k.sink.store([n, panel * self.cols + column, *place, ramp], total)
+            with k.loops.vector(self.lanes):
+                k.sink.store([n, panel * self.cols + column, *place, ramp], total)
 
-        k.loops.current = self.lanes
         for j in range(self.cols):
             if self.out_blocks % self.cols and j:
                 with k.b.when((panel * self.cols + j).compare("lt", self.out_blocks)):
                     tile.finish(j, partial(store, j))
             else:
                 tile.finish(j, partial(store, j))
-        k.loops.current = 1

@@ -225,9 +225,7 @@ class _Tiling:
                 for v in range(count):
                     for part, weight in zip(pixels[v], weights, strict=True):
                         b.set(acc[o][v], kind.add(part, weight, acc[o][v]))
-        k.loops.current = lanes
         for o in range(height):
             for v in range(count):
-                k.loops.mask = masks[v]
-                k.sink.store([n, coord(place) + o, *rows, ramps[v]], acc[o][v])
-        k.loops.mask, k.loops.current = None, 1
+                with k.loops.vector(lanes, masks[v]):
+                    k.sink.store([n, coord(place) + o, *rows, ramps[v]], acc[o][v])

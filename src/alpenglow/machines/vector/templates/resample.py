@@ -79,7 +79,7 @@ class _Rows:
 
     def build(self, rows: list[list[Coord]]) -> None:
         """Transpose the rows into scratch, and what is computed of that into the result."""
-        b, size, loops = self.b, self.size, self.k.loops
+        b, size = self.b, self.size
         origins = [self.x.address([*row, coord(0), *self.after]).base for row in rows]
         origins = [b.let(origin) for origin in origins]
         with b.loop(ceil_div(self.extent, size)) as number:
@@ -90,10 +90,9 @@ class _Rows:
         with b.loop(ceil_div(self.width, size)) as number:
             start, mask = self._square(number, self.width)
             columns = self._columns([self._limited(start, j) for j in range(size)])
-            loops.current, loops.mask = size, mask
-            for row, value in zip(rows, transposed(b, columns), strict=True):
-                self.k.sink.store([*row, Coord(start, 1, size), *self.after], value)
-            loops.current, loops.mask = 1, None
+            with self.k.loops.vector(size, mask):
+                for row, value in zip(rows, transposed(b, columns), strict=True):
+                    self.k.sink.store([*row, Coord(start, 1, size), *self.after], value)
 
     def _square(self, number: Expr, extent: int) -> tuple[Expr, Expr | None]:
         """Return where a square begins on an axis; of a short axis also the mask of what it has.

@@ -91,16 +91,14 @@ def unpack(k: Frame, op: Unpack, target: Target) -> None:
             columns.append(b.let(Load(x.buffer, origin + at * step, lanes)))
         turned = transposed(b, columns)
         ramp = Coord(first, 1, lanes)
-        k.loops.current = lanes
-        k.loops.mask = None if whole else b.let(ramp.compare("lt", pixels))
-        for i in range(lanes):
-            channel = block * lanes + i
-            if i and channels % lanes and i >= channels % lanes:
-                with b.when(channel.compare("lt", channels)):
+        with k.loops.vector(lanes, None if whole else ramp.compare("lt", pixels)):
+            for i in range(lanes):
+                channel = block * lanes + i
+                if i and channels % lanes and i >= channels % lanes:
+                    with b.when(channel.compare("lt", channels)):
+                        k.sink.store([n, channel, *rows, ramp], turned[i])
+                else:
                     k.sink.store([n, channel, *rows, ramp], turned[i])
-            else:
-                k.sink.store([n, channel, *rows, ramp], turned[i])
-        k.loops.mask, k.loops.current = None, 1
 
     shape = k.out.region.shape
     _each(k, (shape[0], ceil_div(channels, lanes), *shape[2:]), lanes, group)
@@ -131,15 +129,14 @@ def pack(k: Frame, op: Pack, target: Target) -> None:
                 value = b.let(_row(x, [n, channel, *rows, ramp], lanes, within))
             loaded.append(value)
         inner = Coord(Const(0), 1, lanes)
-        k.loops.current = lanes
-        for i, value in enumerate(transposed(b, loaded)):
-            at = [n, block, *rows, coord(first) + i, inner]
-            if i and not whole:
-                with b.when((coord(first) + i).compare("lt", pixels)):
+        with k.loops.vector(lanes):
+            for i, value in enumerate(transposed(b, loaded)):
+                at = [n, block, *rows, coord(first) + i, inner]
+                if i and not whole:
+                    with b.when((coord(first) + i).compare("lt", pixels)):
+                        k.sink.store(at, value)
+                else:
                     k.sink.store(at, value)
-            else:
-                k.sink.store(at, value)
-        k.loops.current = 1
 
     shape = k.out.region.shape
     _each(k, shape[:-1], lanes, group)

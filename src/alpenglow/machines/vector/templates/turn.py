@@ -228,10 +228,9 @@ class _Turn:
         self, lead: list[Coord], across: Expr, along: Expr, values: dict[int, Expr]
     ) -> None:
         """Store a vector of the result, given those of the operands that were turned."""
-        self.k.current = self.plan.size
-        at = self._placed(lead, Coord(along, 1, self.plan.size), coord(across))
-        self.out.store(self.k, at, self._value(at, values))
-        self.k.current = 1
+        with self.k.vector(self.plan.size):
+            at = self._placed(lead, Coord(along, 1, self.plan.size), coord(across))
+            self.out.store(self.k, at, self._value(at, values))
 
     def _placed(self, lead: list[Coord], along: Coord, across: Coord) -> list[Coord]:
         at = list(lead)

@@ -188,10 +188,8 @@ class _Problem:
         return self.k.b.let(w.address([*lead, coord(0), coord(0)]).base)
 
     def store(self, at: list[Coord], value: Expr, mask: Expr | None = None) -> None:
-        loops = self.k.loops
-        loops.current, loops.mask = value.lanes, mask
-        self.k.sink.store(at, value)
-        loops.current, loops.mask = 1, None
+        with self.k.loops.vector(value.lanes, mask):
+            self.k.sink.store(at, value)
 
 
 # ── dot products ──

@@ -207,10 +207,8 @@ def _across(w: _Windows, vectors: int) -> None:
 
         def run(masked: bool) -> None:
             ramp = Coord(start, 1, lanes)
-            k.loops.current = lanes
-            k.loops.mask = k.b.let(ramp.compare("lt", shape[vectors])) if masked else None
-            group.build(_placed(lead, w.axis, vectors, ramp), first)
-            k.loops.mask, k.loops.current = None, 1
+            with k.loops.vector(lanes, ramp.compare("lt", shape[vectors]) if masked else None):
+                group.build(_placed(lead, w.axis, vectors, ramp), first)
 
         if not is_open(rest) and (not rest or not full):
             run(rest != 0)
@@ -332,11 +330,10 @@ def _along(w: _Windows) -> None:
     outer = [d for i, d in enumerate(shape) if i != w.axis]
     with k.loops.parallel([*outer, ceil_div(w.count, chunk)]) as (*lead, number):
         start = coord(k.b.let(number.base * chunk))
-        k.loops.current = lanes
-        row.fill(lambda c: [*lead[: w.axis], c, *lead[w.axis :]], start)
-        row.combine()
-        row.store(lambda c: [*lead[: w.axis], c, *lead[w.axis :]], start)
-        k.loops.current = 1
+        with k.loops.vector(lanes):
+            row.fill(lambda c: [*lead[: w.axis], c, *lead[w.axis :]], start)
+            row.combine()
+            row.store(lambda c: [*lead[: w.axis], c, *lead[w.axis :]], start)
 
 
 class _Row:
@@ -391,9 +388,8 @@ class _Row:
                 order = tuple(range(0, self.lanes * w.stride, w.stride))
                 total = k.b.let(Shuffle(total, order))
             ramp = Coord(k.b.let(start.base + at), 1, self.lanes)
-            k.loops.mask = k.b.let(ramp.compare("lt", w.count)) if ragged else None
-            w.store(place(ramp), total)
-            k.loops.mask = None
+            with k.loops.vector(self.lanes, ramp.compare("lt", w.count) if ragged else None):
+                w.store(place(ramp), total)
 
     def _picked(self, buffer: Buffer, at: Expr, offset: int) -> Expr:
         """Return elements `offset` from the first of each window, with those between if spread."""

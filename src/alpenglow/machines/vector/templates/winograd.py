@@ -59,12 +59,10 @@ def winograd_input(k: Frame, op: WinogradInput, target: Target) -> None:
             for a, y in enumerate(transformed(b, matrix, xs, target)):
                 b.store(half, (j + a * patch) * lanes, y)
         tile = row * columns + column
-        k.loops.current = lanes
-        with b.loop(patch) as i:
+        with k.loops.vector(lanes), b.loop(patch) as i:
             xs = [b.let(Load(half, (i * patch + c) * lanes, lanes)) for c in range(patch)]
             for c, y in enumerate(transformed(b, matrix, xs, target)):
                 k.sink.store([coord(i) * patch + c, image, block, tile, ramp], y)
-        k.loops.current = 1
 
 
 @templates.on(WinogradFilter, "block")
@@ -86,13 +84,12 @@ def winograd_filter(k: Frame, op: WinogradFilter, target: Target) -> None:
         for j in range(taps):
             xs = [b.let(Load(w.buffer, at + i * down + j * across, lanes)) for i in range(taps)]
             columns.append([b.let(y) for y in transformed(b, matrix, xs, target)])
-        k.loops.current = lanes
-        for a in range(patch):
-            done = transformed(b, matrix, [column_[a] for column_ in columns], target)
-            for c, y in enumerate(done):
-                place = [coord(a * patch + c), panel, block, row, Coord(column.base, 1, lanes)]
-                k.sink.store(place, y)
-        k.loops.current = 1
+        with k.loops.vector(lanes):
+            for a in range(patch):
+                done = transformed(b, matrix, [column_[a] for column_ in columns], target)
+                for c, y in enumerate(done):
+                    place = [coord(a * patch + c), panel, block, row, Coord(column.base, 1, lanes)]
+                    k.sink.store(place, y)
 
 
 @templates.on(WinogradOutput, "outputs height width")
@@ -131,9 +128,8 @@ def _store_row(k: Frame, row: list[Expr], at: list[Coord], i: int, lanes: int) -
     image, block, y, x = at
 
     def store(j: int) -> None:
-        k.loops.current = lanes
-        k.sink.store([image, block, y, x + j, ramp], row[j])
-        k.loops.current = 1
+        with k.loops.vector(lanes):
+            k.sink.store([image, block, y, x + j, ramp], row[j])
 
     def columns() -> None:
         for j in range(size):
@@ -202,14 +198,12 @@ class _Products:
                 self._block(t, at_v, at_u, c, self.lanes)
         if self.rest:
             self._block(t, at_v, at_u, Const(self.full), self.rest)
-        self.k.loops.current = self.lanes
         for j in range(self.cols):
             if self.out_blocks % self.cols and j:
                 with b.when((panel * self.cols + j).compare("lt", self.out_blocks)):
                     self._store(t, j, place, start)
             else:
                 self._store(t, j, place, start)
-        self.k.loops.current = 1
 
     def _patch(self, r: int) -> tuple[int, int]:
         """Return how many images and patches further row r of a tile is."""
@@ -239,7 +233,8 @@ class _Products:
         for r, sums in enumerate(t.acc):
             further, beside = self._patch(r)
             to = [point, image + further, at, coord(start) + beside, Coord(Const(0), 1, self.lanes)]
-            self.k.sink.store(to, sums[j])
+            with self.k.loops.vector(self.lanes):
+                self.k.sink.store(to, sums[j])
 
 
 def _images_a_tile(n: Dim, patches: Dim, cols: int, target: Target) -> int:

@@ -46,12 +46,11 @@ def winograd_blocks(k: Frame, op: WinogradBlocks, target: Target) -> None:
         for j in range(size):
             xs = [b.let(Load(dy.buffer, at + (i * down + j * across), lanes)) for i in range(size)]
             done.append(transformed(b, matrix, xs, target))
-        k.loops.current = lanes
-        for a in range(patch):
-            for c, y in enumerate(transformed(b, matrix, [ys[a] for ys in done], target)):
-                to = [coord(a * patch + c), image, channel, row * columns + column, ramp]
-                k.sink.store(to, y)
-        k.loops.current = 1
+        with k.loops.vector(lanes):
+            for a in range(patch):
+                for c, y in enumerate(transformed(b, matrix, [ys[a] for ys in done], target)):
+                    to = [coord(a * patch + c), image, channel, row * columns + column, ramp]
+                    k.sink.store(to, y)
 
 
 @templates.on(WinogradSums, "outputs inputs")
@@ -95,14 +94,12 @@ def winograd_sums(k: Frame, op: WinogradSums, target: Target) -> None:
                         tile.step(d.buffer, at_t, element, ahead=False, apart=apart)
                     for r, j, at in each:
                         b.store(sums, at, tile.acc[r][j])
-        k.loops.current = lanes
-        with b.loop(inner) as row:
+        with k.loops.vector(lanes), b.loop(inner) as row:
             for j in range(cols):
                 total = Load(sums, (row * cols + j) * lanes, lanes)
                 output, number = panel * cols + j, block.base * inner + row
                 value = logical(total, output * lanes + ramp, op.outputs, number, op.inputs, inner)
                 k.sink.store([point, output, block, coord(row), ramp], b.let(value))
-        k.loops.current = 1
 
 
 @templates.on(WinogradFilterBack)
@@ -121,8 +118,7 @@ def winograd_filter_back(k: Frame, op: WinogradFilterBack, target: Target) -> No
         for c in range(patch):
             xs = [b.let(Load(u.buffer, at + (a * patch + c) * step, lanes)) for a in range(patch)]
             half.append(transformed(b, matrix, xs, target))
-        k.loops.current = lanes
-        for i in range(TAPS):
-            for j, y in enumerate(transformed(b, matrix, [ys[i] for ys in half], target)):
-                k.sink.store([output, block, coord(i), coord(j), row, ramp], y)
-        k.loops.current = 1
+        with k.loops.vector(lanes):
+            for i in range(TAPS):
+                for j, y in enumerate(transformed(b, matrix, [ys[i] for ys in half], target)):
+                    k.sink.store([output, block, coord(i), coord(j), row, ramp], y)
