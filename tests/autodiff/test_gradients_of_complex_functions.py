@@ -26,6 +26,7 @@ from alpenglow.ops.elementwise.complex import (
     ComplexDiv,
     ComplexLog,
     ComplexPow,
+    Pair,
     ViewAsReal,
 )
 
@@ -197,3 +198,13 @@ def test_the_gradient_of_an_angle_is_across_and_zero_at_zero() -> None:
     square = np.where(x == 0, 1, np.abs(x)) ** 2
 
     np.testing.assert_allclose(evaluate(g, {"z": x})["dx"], 1j * x / square, 1e-13)
+
+
+def test_a_function_without_a_derivative_is_no_operator() -> None:
+    with pytest.raises(AssertionError, match="Half lacks slope"):
+
+        class Half(functions.ComplexFunction):
+            def of_parts(self, b: Graph, z: Pair) -> Pair:
+                return z
+
+    assert "half" not in Op.registry

@@ -5,6 +5,7 @@ Where an answer depends on data the import is cut (`presume.Needed`), and goes o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -47,7 +48,7 @@ class Importing(Resuming, Protocol):
         ...
 
 
-class Builder:
+class Builder(ABC):
     """A node during import: the graph to build in, and what converters of all formats build there.
 
     `label` is what messages call the node.
@@ -56,13 +57,13 @@ class Builder:
     g: Graph
     label: str
 
+    @abstractmethod
     def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
         """Return the elements of an integer value that this node computes on its way.
 
         The first time the import is cut here; when it comes back to the node, they are known, and
         values beside need not be computed again.
         """
-        raise NotImplementedError
 
     def measured(self, v: Value) -> tuple[Dim, ...]:
         """Return the elements of an integer value for which the import may be cut."""

@@ -120,6 +120,9 @@ class Op:
             dataclass(frozen=True, repr=False, eq=False)(cls)
         if kind:
             return
+        required = {n for base in cls.__bases__ for n in getattr(base, "__abstractmethods__", ())}
+        lacking = sorted(n for n in required if hasattr(getattr(cls, n), "__isabstractmethod__"))
+        assert not lacking, f"{cls.__name__} lacks {', '.join(lacking)}"
         cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
         signature = inspect.signature(meaning(cls))
         skip = 2 if issubclass(cls, Elementwise) else 1

@@ -13,6 +13,7 @@ product of factors overflows, and lie on the same side of a cut as the function.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -53,14 +54,16 @@ from alpenglow.ops.elementwise.transcendental import (
 from alpenglow.ops.reduction.reduction import filled
 
 
-class ComplexFunction(ComplexUnary, kind=True):
+class ComplexFunction(ComplexUnary, ABC, kind=True):
     """A function by its formula on parts, `of_parts`, and its derivative on values, `slope`."""
 
+    @abstractmethod
     def of_parts(self, b: Graph, z: Pair) -> Pair:
-        raise NotImplementedError
+        """Return the parts of the function of a number whose parts are `z`."""
 
+    @abstractmethod
     def slope(self, b: Graph, x: Value) -> Value:
-        raise NotImplementedError
+        """Return the derivative at x."""
 
     def lower(self, b: Graph, x: Value) -> Value:
         return joined(b, *self.of_parts(b, parts(b, x)))
