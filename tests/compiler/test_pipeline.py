@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from alpenglow.base.store import Store
 from alpenglow.compiler import compile_graph
 from alpenglow.compiler.pipeline import table
 from alpenglow.ir.graph import Graph, Node
-from alpenglow.ops.elementwise.arithmetic import Add, Mul, Sub
+from alpenglow.ir.op import Op
+from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.passes.table import disorder, properties
 from alpenglow.program import Instr, Program
@@ -83,6 +85,13 @@ def test_a_pass_of_the_user_runs_at_its_place() -> None:
 def test_a_pass_that_does_not_fit_is_refused(mine: ag.Pass, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         ag.compile(addition(), options=ag.Options(passes=(mine,)))
+
+
+@pytest.mark.parametrize("on", [("Log",), "Log", Op, (Op, int), (Neg(),)])
+def test_a_pass_on_anything_but_operator_classes_cannot_be_made(on: Any) -> None:
+    expected = f"pass 'mine': on is {on!r}, expected a tuple of operator classes"
+    with pytest.raises(OptionError, match=re.escape(expected)):
+        ag.Pass("mine", same, "", after="lower", on=on)
 
 
 WRONG = ag.Pass("wrong", subtract, "computes something else", after="simplify")

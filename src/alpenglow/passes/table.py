@@ -88,6 +88,11 @@ class Pass:
                 f"pass '{self.name}' runs {self.run!r}, expected a function of what is compiled "
                 "and the target"
             )
+        if not isinstance(self.on, tuple) or not all(map(_is_operator, self.on)):
+            raise OptionError(
+                f"pass '{self.name}': on is {self.on!r}, expected a tuple of operator classes "
+                "(subclasses of alpenglow.ir.op.Op)"
+            )
         if not self.doc:
             first = (getdoc(self.run) or "").partition("\n\n")[0]
             object.__setattr__(self, "doc", " ".join(first.split()))
@@ -105,6 +110,10 @@ class Pass:
     def runs(self, choices: Choices) -> bool:
         """Return whether a caller's choices leave this pass in."""
         return self.when(choices) and (choices.numerics == "fast" or not self.fast)
+
+
+def _is_operator(entry: object) -> bool:
+    return isinstance(entry, type) and issubclass(entry, Op)
 
 
 def ignoring_target(run: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
