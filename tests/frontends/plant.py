@@ -104,13 +104,15 @@ def found_by(mistake: Mistake, goldens: bool) -> str:
 def failing(mistake: Mistake, goldens: bool) -> str:
     """Return the first test that fails with a mistake, or nothing."""
     sys.meta_path.insert(0, Planted(mistake))
-    *_, front_end, module = mistake.file.removesuffix(".py").split("/")
-    words = set(module.split("_")[1:])
+    *folders, module = mistake.file.removesuffix(".py").split("/")
+    front_end = next(name for name in folders if (FOLDER / name).is_dir())
+    words = set(module.removeprefix("convert_").split("_"))
     files = sorted((FOLDER / front_end).glob("test_*.py"),
                    key=lambda p: (-len(words & set(p.stem.split("_"))), p))  # fmt: skip
     listed = [str(p) for p in files]
     if goldens and names(front_end):
         listed.insert(0, f"{GOLDENS}::test_{front_end}")
+    assert len(listed) > 1, f"{mistake.file}: no tests of {front_end}, and pytest would run all"
     for part in (listed[:1], listed[1:]):
         failures = Failures()
         pytest.main(["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", MARKS, *part],
