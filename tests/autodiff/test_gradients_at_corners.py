@@ -16,10 +16,11 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array, type_of
-from alpenglow.ops.elementwise.activation import Elu, LeakyRelu, Relu
+from alpenglow.ops.elementwise.activation import Elu, HardSwish, LeakyRelu, Relu
 from alpenglow.ops.elementwise.arithmetic import Clip
 from alpenglow.ops.elementwise.logarithm import XLog1pY, XLogY
-from alpenglow.ops.elementwise.transcendental import Hypot
+from alpenglow.ops.elementwise.normal import Erfc
+from alpenglow.ops.elementwise.transcendental import Atan2, Hypot
 from alpenglow.ops.training.loss import BinaryCrossEntropy
 
 
@@ -39,6 +40,8 @@ CORNERS: dict[str, tuple[Op, Sequence[float], Sequence[float]]] = {
     "leaky_relu": (LeakyRelu(0.25), (-1, -0.0, 0, 1), (0.25, 0.25, 0.25, 1)),
     "leaky_relu of slope 0": (LeakyRelu(0.0), (-0.0, 0, 1), (0, 0, 1)),
     "elu": (Elu(0.5), (-np.log(2), -0.0, 0, 1, 1e4), (0.25, 0.5, 0.5, 1, 1)),
+    "hard_swish": (HardSwish(), (-np.inf, -4, -3, 0, 3, 4, np.inf), (0, 0, 0, 0.5, 1, 1, 1)),
+    "erfc": (Erfc(), (-np.inf, -1e30, 0, 1, np.inf), (0, 0, -1.1283792, -0.41510750, 0)),
     "relu": (Relu(), (-1, -0.0, 0, 1), (0, 0, 0, 1)),
     "clip": (Clip(-1, 2), (-2, -1, 0, 2, 3, np.nan), (0, 0, 1, 0, 0, 1)),
     "closed clip": (Clip(-1, 2, closed=True), (-2, -1, 0, 2, 3, np.nan), (0, 1, 1, 1, 0, 0)),
@@ -71,6 +74,15 @@ def test_a_size_is_differentiated_along_the_direction_and_flat_at_the_origin() -
 
     np.testing.assert_allclose(by_x, (0.6, 0, 0, np.sqrt(0.5), -1))
     np.testing.assert_allclose(by_y, (0.8, -1, 0, np.sqrt(0.5), 0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_angle_is_flat_at_an_infinite_distance_and_at_the_origin(dtype: type) -> None:
+    y = (np.inf, -np.inf, 2, -2, np.inf, 0, 1)
+    by_y, by_x = slopes(Atan2(), y, (2, 0, np.inf, -np.inf, np.inf, 0, 2), dtype=dtype)
+
+    np.testing.assert_allclose(by_y, (*(0,) * 6, 0.4), 1e-6)
+    np.testing.assert_allclose(by_x, (*(0,) * 6, -0.2), 1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

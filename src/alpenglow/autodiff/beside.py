@@ -18,12 +18,19 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, TensorType
-from alpenglow.ops.elementwise.activation import Elu, LeakyRelu
+from alpenglow.ops.elementwise.activation import Elu, HardSwish, LeakyRelu
 from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg
-from alpenglow.ops.elementwise.comparison import Equal, Greater, GreaterOrEqual, LessOrEqual
+from alpenglow.ops.elementwise.comparison import (
+    Equal,
+    Greater,
+    GreaterOrEqual,
+    IsInf,
+    Less,
+    LessOrEqual,
+)
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.elementwise.logarithm import Log1p, XLog1pY, XLogY
-from alpenglow.ops.elementwise.logic import BitAnd
+from alpenglow.ops.elementwise.logic import BitAnd, BitOr
 from alpenglow.ops.elementwise.select import Cast, Where
 from alpenglow.ops.elementwise.transcendental import Atan2, Exp, Hypot, Log
 from alpenglow.ops.image.resize import Interpolate, summed_products
@@ -100,16 +107,18 @@ def _input_of_conv(op: Conv, b: Graph, dy: Value, x: Value, w: Value) -> Value:
 
 
 def atan2(op: Atan2, b: Graph, da: Value, y: Value, x: Value) -> tuple[Value, Value]:
-    """Divide by the square of the distance from the origin, where the gradient is 0.
+    """Divide by the square of the distance from the origin; 0 there and at an infinite distance.
 
     The formula is flat on the axes and where its two halves meet.
     """
     large = b(Maximum(), b(Abs(), y), b(Abs(), x))
-    nowhere = b(Equal(), large, filled(b, 0, large))
-    large = b(Where(), nowhere, filled(b, 1, large), large)
+    zero, one = filled(b, 0, large), filled(b, 1, large)
+    nowhere = b(BitOr(), b(Equal(), large, zero), b(IsInf(), large))
+    y, x = b(Where(), nowhere, zero, y), b(Where(), nowhere, zero, x)
+    large = b(Where(), nowhere, one, large)
     part_y, part_x = b(Div(), y, large), b(Div(), x, large)
     total = b(Add(), b(Mul(), y, part_y), b(Mul(), x, part_x))
-    share = b(Div(), da, b(Where(), nowhere, filled(b, 1, total), total))
+    share = b(Div(), da, b(Where(), nowhere, one, total))
     return b(Mul(), share, part_x), b(Neg(), b(Mul(), share, part_y))
 
 
@@ -140,6 +149,16 @@ def clip(op: Clip, b: Graph, dy: Value, x: Value) -> Value:
         elif math.isfinite(limit):
             dy = b(Where(), b(outside, y, filled(b, limit, y)), zero, dy)
     return dy
+
+
+def hard_swish(op: HardSwish, b: Graph, dy: Value, x: Value) -> Value:
+    """Choose the slope by x; the formula multiplies an infinite x by a slope of 0."""
+    wide = in_floats(b, x)
+    zero, one, limit = (filled(b, number, wide) for number in (0, 1, 3))
+    line = b(Add(), b(Div(), wide, limit), filled(b, 0.5, wide))
+    slope = b(Where(), b(Greater(), wide, b(Neg(), limit)), line, zero)
+    slope = b(Where(), b(Less(), wide, limit), slope, one)
+    return as_type(b, b(Mul(), in_floats(b, dy), slope), x.type.dtype)
 
 
 def leaky_relu(op: LeakyRelu, b: Graph, dy: Value, x: Value) -> Value:
@@ -217,6 +236,7 @@ RULES: dict[type[Op], Callable[..., Any]] = {
     Conv: conv,
     ConvFilter: conv_filter,
     Elu: elu,
+    HardSwish: hard_swish,
     Hypot: hypot,
     LeakyRelu: leaky_relu,
     Pad: pad,

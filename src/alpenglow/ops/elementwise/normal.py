@@ -12,9 +12,10 @@ from typing import Any
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.elementwise.arithmetic import Div, Mul
+from alpenglow.ops.elementwise.arithmetic import Div, Mul, Neg
 from alpenglow.ops.elementwise.logarithm import Log1p
 from alpenglow.ops.elementwise.series import rational
+from alpenglow.ops.elementwise.transcendental import Exp
 from alpenglow.ops.reduction.reduction import as_type, filled, in_floats
 
 MIDDLE = (
@@ -66,6 +67,13 @@ class Erfc(Elementwise):
         far = m.mul(_bell(m, x), _scaled(m, m.abs(x)))
         beyond = m.where(m.lt(x, 0.0), m.sub(2.0, far), far)
         return m.where(m.gt(m.abs(x), 0.46875), beyond, m.sub(1.0, m.erf(x)))
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Multiply by -2 / sqrt(pi) exp(-x²): the formula divides by an infinite x."""
+        wide = in_floats(b, x)
+        bell = b(Exp(), b(Neg(), b(Mul(), wide, wide)))
+        slope = b(Mul(), bell, filled(b, -2 / math.sqrt(math.pi), wide))
+        return as_type(b, b(Mul(), in_floats(b, dy), slope), x.type.dtype)
 
 
 class Erfcx(Elementwise):
