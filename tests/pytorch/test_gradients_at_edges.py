@@ -16,6 +16,8 @@ from alpenglow.autodiff import gradients
 ROWS = [[0.0, 0, 0], [1, 2, -3], [0, 2, 0]]
 EQUAL = [[1.0, 2, 3], [1, 2, 3], [0, 0, 1]]
 FAR = [-1e3, -50.0, -30, -5, -1, 0, 0.999, 1, 5, 8, 30, 50, 1e3]
+INFINITY = float("inf")
+ENDS = [-INFINITY, -1e30, -3, -1, 0, 0.5, 1, 3, 1e30, INFINITY]
 CORNERS = [-2.0, -1, -0.0, 0, 0.5, 1, 2, 3, 6, 7]
 
 
@@ -34,6 +36,11 @@ def normed(p: float) -> Callable[[torch.Tensor], torch.Tensor]:
 
 def columns(p: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda x: torch.linalg.vector_norm(x, p, 0)
+
+
+def complex_logaddexp(x: torch.Tensor) -> torch.Tensor:
+    a, b = torch.view_as_complex(x).unbind(1)
+    return torch.view_as_real(torch.logaddexp(a, b))
 
 
 CASES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any]] = {
@@ -71,6 +78,20 @@ CASES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any]] = {
         CORNERS,
     ),
     "softplus": (functional.softplus, [*FAR, 20.0]),
+    "hardswish": (functional.hardswish, [*CORNERS, -3, INFINITY, -INFINITY]),
+    "erfc": (torch.erfc, [*FAR, INFINITY, -INFINITY]),
+    "angle from a line": (lambda x: torch.atan2(x, torch.ones_like(x)), ENDS),
+    "angle to a line": (lambda x: torch.atan2(torch.ones_like(x), x), ENDS),
+    "huber_loss": (
+        lambda x: functional.huber_loss(x, torch.ones_like(x), reduction="none", delta=2.0), ENDS
+    ),
+    "smooth_l1_loss": (
+        lambda x: functional.smooth_l1_loss(x, torch.ones_like(x), reduction="none", beta=2.0),
+        ENDS,
+    ),
+    "logaddexp": (lambda x: torch.logaddexp(x, torch.ones_like(x)), ENDS),
+    "complex logaddexp": (complex_logaddexp, [[[1e10, 0], [1, 0]], [[1e10, 0], [1e10, 0]],
+                                              [[-1e10, 0], [800, 0]], [[1, 2], [-3, 1]]]),
     "steep softplus": (lambda x: functional.softplus(x, 2.0, 10.0), [*FAR, 5.0]),
 }
 

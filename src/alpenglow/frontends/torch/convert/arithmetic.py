@@ -13,7 +13,7 @@ from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, element, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import FLOATS, holds
+from alpenglow.ir.types import COMPLEX, FLOATS, holds
 from alpenglow.ops.elementwise import (
     arithmetic,
     comparison,
@@ -23,6 +23,7 @@ from alpenglow.ops.elementwise import (
     select,
     transcendental,
 )
+from alpenglow.ops.elementwise.complex import bare_parts
 from alpenglow.ops.elementwise.iterated import Gcd
 from alpenglow.ops.reduction.reduction import filled
 from alpenglow.ops.tensor.gather import Gather
@@ -251,6 +252,23 @@ def hypot(s: Site, x: Value, other: Value) -> Made:
     endless = s.g(logic.BitOr(), s.g(comparison.IsInf(), a), s.g(comparison.IsInf(), b))
     return s.g(select.Where(), endless, filled(s.g, math.inf, a),
                s.g(transcendental.Hypot(), a, b))  # fmt: skip
+
+
+@on("aten.logaddexp.default")
+def log_add_exp(s: Site, x: Value, other: Value) -> Made:
+    """m + log(1 + exp(l - m)), where m is the operand whose real part is larger, l the other.
+
+    Nothing on the way is infinite unless an operand is, so the gradient is never 0 times infinity.
+    """
+    g, (a, b) = s.g, s.operands(x, other, dtype=wide(s.result.dtype))
+    sizes = [bare_parts(g, v)[0] if v.type.dtype in COMPLEX else v for v in (a, b)]
+    ahead = g(comparison.GreaterOrEqual(), *sizes)
+    most, least = g(select.Where(), ahead, a, b), g(select.Where(), ahead, b, a)
+    endless = g(logic.BitAnd(), g(comparison.IsInf(), sizes[0]), g(comparison.Equal(), *sizes))
+    apart = apply(g, arithmetic.Sub(), least, most)
+    apart = g(select.Where(), endless, filled(g, 0, apart), apart)
+    rest = apply(g, logarithm.Log1p(), apply(g, transcendental.Exp(), apart))
+    return s.cast(apply(g, arithmetic.Add(), most, rest), s.result.dtype)
 
 
 @on("aten.copysign.Tensor", "aten.copysign.Scalar")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.numbers import wide
+from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
-from alpenglow.ops.elementwise.arithmetic import Abs, Add, Minimum, Mul, Neg, Sub
+from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Div, Minimum, Mul, Neg, Sub
+from alpenglow.ops.elementwise.comparison import Less
 from alpenglow.ops.elementwise.logarithm import Log1p
+from alpenglow.ops.elementwise.select import Where
 from alpenglow.ops.elementwise.transcendental import Exp
 from alpenglow.ops.reduction.reduction import ReduceMean, ReduceSum, filled
 from alpenglow.ops.training.loss import BinaryCrossEntropy
@@ -46,6 +49,41 @@ def cross_entropy_of_two(
     if weight is not None:
         loss = s.g(Mul(), loss, *s.broadcast(s.cast(weight, dtype), shape=shape))
     return s.cast(reduced(s, loss, reduction), s.result.dtype)
+
+
+@on("aten.huber_loss.default")
+def huber(s: Site, x: Value, target: Value, reduction: int = MEAN, delta: float = 1.0) -> Made:
+    g, distance = s.g, distances(s, x, target)
+    half, width = filled(g, 0.5 * delta, distance), filled(g, delta, distance)
+    line = g(Mul(), g(Sub(), distance, half), width)
+    loss = g(Where(), g(Less(), distance, width), half_square(s, distance, delta), line)
+    return s.cast(reduced(s, loss, reduction), s.result.dtype)
+
+
+@on("aten.smooth_l1_loss.default")
+def smooth_l1(s: Site, x: Value, target: Value, reduction: int = MEAN, beta: float = 1.0) -> Made:
+    g, loss = s.g, distances(s, x, target)
+    if beta > 0:
+        half, width = filled(g, 0.5 * beta, loss), filled(g, beta, loss)
+        curve = g(Div(), half_square(s, loss, beta), width)
+        loss = g(Where(), g(Less(), loss, width), curve, g(Sub(), loss, half))
+    return s.cast(reduced(s, loss, reduction), s.result.dtype)
+
+
+def distances(s: Site, x: Value, target: Value) -> Value:
+    """Return |x - target|."""
+    dtype, shape = wide(s.result.dtype), common_shape(s.label, (x.type.shape, target.type.shape))
+    operands = s.broadcast(s.cast(x, dtype), s.cast(target, dtype), shape=shape)
+    return s.g(Abs(), s.g(Sub(), *operands))
+
+
+def half_square(s: Site, distance: Value, limit: float) -> Value:
+    """Return half the square of a distance of at most the limit.
+
+    The gradient of a square of infinity, which is not chosen, is 0 times infinity.
+    """
+    near = s.g(Clip(high=limit), distance)
+    return s.g(Mul(), s.g(Mul(), near, filled(s.g, 0.5, near)), near)
 
 
 def reduced(s: Site, loss: Value, reduction: int) -> Value:
