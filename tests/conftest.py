@@ -271,6 +271,14 @@ def own_cache(session_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPENGLOW_CACHE", str(session_folder))
 
 
+@pytest.fixture
+def loops_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave loops and branches to the runtime, as those are that no graph can hold."""
+    from alpenglow.frontends.stepped import StepImporter
+
+    monkeypatch.setattr(StepImporter, "_is_node", lambda *arguments: False)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how much was tried by tests that try as much as their time allows."""
     for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):

@@ -16,6 +16,8 @@ from alpenglow.ir.staged import Apply, Loop, Scan, StagedModel
 from alpenglow.ir.staged_text import Continuation, Unread, parse_continuation
 from staged_cases import CASES
 
+pytestmark = pytest.mark.usefixtures("loops_in_parts")
+
 
 def staged(name: str) -> StagedModel:
     model = ag.load(CASES[name].model())

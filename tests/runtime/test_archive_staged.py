@@ -43,7 +43,7 @@ from staged_cases import (
     sequence,
 )
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("own_cache", "loops_in_parts")
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from staged_cases import (
     numbers,
 )
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("own_cache", "loops_in_parts")
 
 
 def saved(made: onnx.ModelProto, calls: Sequence[Feeds]) -> bytes:

@@ -17,7 +17,7 @@ from alpenglow.runtime.staged.turns import Turns
 from loop_cases import compiled, looping, watched
 from staged_cases import BOOL, I64, count, info, node, numbers
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("own_cache", "loops_in_parts")
 
 ROWS, WIDTH = 40, 3
 

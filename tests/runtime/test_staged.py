@@ -36,7 +36,7 @@ from staged_cases import (
     sequence,
 )
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("own_cache", "loops_in_parts")
 
 
 def compiled(made: Any, target: str = "cpu", **chosen: Any) -> StagedExecutable:

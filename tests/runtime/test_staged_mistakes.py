@@ -29,7 +29,7 @@ from staged_cases import (
     numbers,
 )
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("own_cache", "loops_in_parts")
 
 
 def refused(made: onnx.ModelProto, feeds: Feeds | None = None) -> str:

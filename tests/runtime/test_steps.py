@@ -18,7 +18,7 @@ from alpenglow.runtime.staged.staged import StagedExecutable
 from alpenglow.runtime.staged.stages import Matcher, Stage
 from staged_cases import CASES, I64, Case, info, model, node, numbers
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("own_cache", "loops_in_parts")
 
 
 def compiled(made: Any) -> StagedExecutable:

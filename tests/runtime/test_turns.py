@@ -32,7 +32,7 @@ from staged_cases import (
 
 F64, F16 = TensorProto.DOUBLE, TensorProto.FLOAT16
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = pytest.mark.usefixtures("own_cache", "loops_in_parts")
 
 
 def test_what_is_carried_keeps_its_shape() -> None:

@@ -178,7 +178,7 @@ class StepImporter(PartImporter, Generic[P]):
         self, step: Step[P], control: Branch[P] | While[P] | Scan[P] | Repeat[P]
     ) -> bool:
         """Import a loop or a branch as a node of the graph; False if a graph cannot hold it."""
-        return self.attempt(lambda: node_of(step, control, self))
+        return self.attempt(lambda: self._tried(lambda: node_of(step, control, self)))
 
     def inside(self, bodies: Sequence[Body[P]]) -> StepImporter[P]:
         """Return an importer of bodies, which finds the names around them here."""

@@ -100,7 +100,7 @@ def _loop(
     leading = tuple(map(_shape, body.input[:2]))
     stacked = (Along(0),) * (len(step.outputs) - states)
     region = Inner(step.payload, "body", folder, skipped=1)
-    return Scan(region, count, tuple(carried), (), stacked, leading)
+    return Scan(region, max(count, 0), tuple(carried), (), stacked, leading)
 
 
 def _scan(
