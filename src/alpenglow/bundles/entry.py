@@ -19,8 +19,8 @@ from alpenglow.bundles.config import config
 from alpenglow.bundles.elf.fat import alternatives, dispatch, level
 from alpenglow.bundles.entry_state import MISALIGNED
 from alpenglow.bundles.extents import ROWS, LlvmExtents
-from alpenglow.bundles.mutable import MEMORIES
-from alpenglow.bundles.plan import Branch, BundlePlan, KernelCall, Routine
+from alpenglow.bundles.mutable import MEMORIES, Place
+from alpenglow.bundles.plan import Branch, BundlePlan, Goto, KernelCall, Routine
 from alpenglow.ir.dims import is_open
 
 Api = Literal["static", "dynamic"]
@@ -81,11 +81,14 @@ def _static(layout: BundlePlan, routine: Routine) -> Iterator[str]:
 
 def _called(name: str, branch: Branch) -> Iterator[str]:
     """Call the kernels of a branch, one after the other."""
-    for number, call in enumerate(branch.calls):
+
+    def run(number: int, call: KernelCall) -> Iterator[str]:
         extents = LlvmExtents(f"c{number}.n")
         extent = extents.of(call.extent)
         yield from extents.lines
         yield from _call(call, f"c{number}", "0", extent)
+
+    yield from _in_blocks(branch, run, in_regions=False)
 
 
 def _dynamic(layout: BundlePlan, routine: Routine) -> Iterator[str]:
@@ -104,21 +107,76 @@ def _dynamic(layout: BundlePlan, routine: Routine) -> Iterator[str]:
     yield from _bodies(routine, parameters, _shared)
     for name, branch in routine.named("."):
         for number, call in enumerate(branch.calls):
-            yield from _task(f'@"{name}.{number}"', call)
+            if isinstance(call, KernelCall):
+                yield from _task(f'@"{name}.{number}"', call)
 
 
 def _shared(name: str, branch: Branch) -> Iterator[str]:
     """Run the kernels of a branch, one after the other, each on all threads that there are."""
-    extents = LlvmExtents()
-    for number, call in enumerate(branch.calls):
+
+    def run(number: int, call: KernelCall) -> Iterator[str]:
+        # What one block computes is not known in all that follow it.
+        extents = LlvmExtents(f"c{number}.n")
         task = f'@"{name}.{number}"'
         extent = extents.of(call.extent)
         yield from extents.lines
-        extents.lines.clear()
         if is_open(call.extent) or call.extent > 1:
             yield f"  call void @each(ptr %parallel, ptr {task}, ptr %regions, i64 {extent})"
         else:
             yield f"  call void {task}(ptr %regions, i64 0, i64 {extent})"
+
+    yield from _in_blocks(branch, run, in_regions=True)
+
+
+def _in_blocks(
+    branch: Branch, run: Callable[[int, KernelCall], Iterator[str]], *, in_regions: bool
+) -> Iterator[str]:
+    """Run the calls of a branch, and begin a basic block where a jump leads, and behind each.
+
+    The addresses of memory are parameters, or stand `in_regions`.
+    """
+    ends = {call.to for call in branch.calls if isinstance(call, Goto)}
+    for number, call in enumerate((*branch.calls, None)):
+        if number in ends:
+            yield from (f"  br label %call{number}", f"call{number}:")
+        if isinstance(call, Goto):
+            yield from _goto(call, number, in_regions)
+        elif call is not None:
+            yield from run(number, call)
+
+
+def _goto(call: Goto, number: int, in_regions: bool) -> Iterator[str]:
+    """Jump, or go on in the block behind the jump."""
+    to, past = f"label %call{call.to}", f"past{number}"
+    prefix = f"%j{number}"
+    if call.flag is None:
+        assert call.stop is None, "a jump without a flag leads on"
+        yield from (f"  br {to}", f"{past}:")
+        return
+    yield from _pointer(f"{prefix}.flag.at", call.flag, in_regions)
+    yield f"  {prefix}.flag = load i8, ptr {prefix}.flag.at"
+    yield f"  {prefix}.set = icmp {'ne' if call.when else 'eq'} i8 {prefix}.flag, 0"
+    taken = f"{prefix}.set"
+    if call.stop is not None:
+        yield from _pointer(f"{prefix}.stop.at", call.stop, in_regions)
+        yield f"  {prefix}.stop = load volatile i64, ptr {prefix}.stop.at, align 8"
+        yield f"  {prefix}.good = icmp eq i64 {prefix}.stop, 0"
+        taken = f"{prefix}.on"
+        yield f"  {taken} = and i1 {prefix}.set, {prefix}.good"
+    yield from (f"  br i1 {taken}, {to}, label %{past}", f"{past}:")
+
+
+def _pointer(name: str, place: Place, in_regions: bool) -> Iterator[str]:
+    """Compute the address of a place."""
+    extents = LlvmExtents(f"{name[1:]}.x")
+    offset = extents.of(place.offset)
+    yield from extents.lines
+    memory = f"%{place.memory}"
+    if in_regions:
+        slot, memory = MEMORIES.index(place.memory), f"{name}.memory"
+        yield f"  {name}.slot = getelementptr [3 x ptr], ptr %regions, i64 0, i64 {slot}"
+        yield f"  {memory} = load ptr, ptr {name}.slot"
+    yield f"  {name} = getelementptr i8, ptr {memory}, i64 {offset}"
 
 
 def _branches(routine: Routine, parameters: str, body: Body) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""The kernels of a bundle: one for each instruction, for there is no interpreter."""
+"""The kernels of a bundle: one for each instruction but jumps, for there is no interpreter."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.target import Target
@@ -12,15 +12,21 @@ from alpenglow.machines.grid import select as grid
 from alpenglow.machines.proof import admitted
 from alpenglow.machines.registry import machine_for
 from alpenglow.machines.vector import select as vector
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Instr, Program
 
 
 def chosen(program: Program, target: Target, strict: bool) -> tuple[ChosenKernel, ...]:
     """Return the kernels of the instructions of a program that `refuse_interpreted` let pass.
 
-    Raises UnsupportedError for one that may leave its operands.
+    Jumps have none.  Raises UnsupportedError for a kernel that may leave its operands.
     """
-    return tuple(_chosen(instr, target, strict) for instr in program.instrs())
+    return tuple(_chosen(instr, target, strict) for instr in computing(program))
+
+
+def computing(program: Program) -> Iterator[Instr]:
+    """Return the instructions of a program that are no jumps."""
+    return (instr for instr in program.instrs() if not isinstance(instr.op, Jump))
 
 
 def _chosen(instr: Instr, target: Target, strict: bool) -> ChosenKernel:
@@ -37,7 +43,7 @@ def refuse_interpreted(programs: Mapping[Target, Iterable[Program]]) -> None:
     missing: Counter[str] = Counter()
     for target, every in programs.items():
         machine = machine_for(target)
-        for instr in (i for program in every for i in program.instrs()):
+        for instr in (i for program in every for i in computing(program)):
             missing.update({op.name for op in instr.operators() if machine.lacks(op)})
     if missing:
         named = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
 from alpenglow.machines.choice import ChosenKernel
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Buffer, Instr, Program, Region
 from alpenglow.runtime.session.held import overwrites
 
@@ -46,13 +47,30 @@ class KernelCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Goto:
+    """A jump: the call with number `to` is next if the byte at `flag` is not 0, as `when` says.
+
+    A jump without a flag is always taken.  The number of all calls is the end.  A jump back is not
+    taken once the stop word is set: what ends its loop may then never be computed.
+    """
+
+    to: int
+    flag: Place | None = None
+    when: bool = True
+    stop: Place | None = None
+
+
+Step = KernelCall | Goto
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """What an entry point does where there are so many rows of state, in some of these ranges.
 
     None are said where it does the same for any.
     """
 
-    calls: tuple[KernelCall, ...]
+    calls: tuple[Step, ...]
     rows: tuple[Range, ...] = ()
 
 
@@ -66,7 +84,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """What one entry point does: calls in order, and the memory that they need.
+    """What one entry point does: calls and jumps in order, and the memory that they need.
 
     One that runs on machines of several targets has `choices`, from the least to the best, of which
     `branches` are the first; `scratch` is what the one needs that needs most.  One that `checks`
@@ -277,9 +295,22 @@ class _Maker:
         self, version: Version, rows: Rows | None, places: Mapping[str, int],
         words: Mapping[Any, Place], target: Target,
     ) -> Branch:  # fmt: skip
-        """Return the calls of a program."""
-        calls = []
-        for instr, choice in zip(version.program.instrs(), version.kernels, strict=True):
+        """Return the calls of a program, and its jumps: these are counted without empty calls."""
+        calls: list[Step] = []
+        begins: list[int] = []
+        jumps: dict[int, int] = {}
+        kernels = iter(version.kernels)
+        stop = words[STOP] if any(FAULT in k.kernel.buffers for k in version.kernels) else None
+        for number, instr in enumerate(version.program.instrs()):
+            begins.append(len(calls))
+            if isinstance(instr.op, Jump):
+                jumps[len(calls)] = number + instr.op.by
+                flags = [self._place(r, version.program.buffers[r.buffer], rows, places)
+                         for r in instr.reads()]  # fmt: skip
+                back = stop if instr.op.by < 0 else None
+                calls.append(Goto(-1, flags[0] if flags else None, instr.op.when, back))
+                continue
+            choice = next(kernels)
             kernel = choice.kernel
             if not self.single:
                 # The same kernel is other code for each machine.
@@ -296,7 +327,8 @@ class _Maker:
             extent, *extents = (_told(d, rows) for d in (choice.extent, *_extents(choice)))
             if is_open(extent) or extent > 0:
                 calls.append(KernelCall(kernel.name, tuple(args), extent, tuple(extents)))
-        return Branch(tuple(calls), version.rows)
+        begins.append(len(calls))
+        return Branch(tuple(_led(calls, jumps, begins)), version.rows)
 
     def _place(self, r: Region, b: Buffer, rows: Rows | None, places: Mapping[str, int]) -> Place:
         offset = _told(r.offset, rows) * r.type.numpy.itemsize
@@ -316,6 +348,15 @@ class _Maker:
             self.constants.append(Constant(self.constants_nbytes, b.array))
             self.constants_nbytes += rounded_up(b.array.nbytes)
         return self._offsets[digest]
+
+
+def _led(
+    calls: Sequence[Step], jumps: Mapping[int, int], begins: Sequence[int]
+) -> Iterator[Step]:
+    """Yield calls with jumps that lead to calls; `begins` has those of the instructions in `jumps`.
+    """
+    for number, call in enumerate(calls):
+        yield replace(call, to=begins[jumps[number]]) if isinstance(call, Goto) else call
 
 
 def _loses(version: Version) -> bool:

@@ -40,7 +40,8 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Version:
-    """A planned program, the kernels of its instructions, and the numbers of rows that it is for.
+    """A planned program, the kernels of its instructions but jumps, and the numbers of rows that it
+    is for.
 
     None of these are said where nothing is open.
     """

@@ -66,7 +66,9 @@ struct place {
   int64_t offset;
 };
 
-/* A kernel, its places and then its numbers, and its grid. */
+/* A kernel, its places and then its numbers, and its grid.  Or a jump to the launch `number`: always,
+ * or as the byte at its place is. */
+enum { ALWAYS = -1, WHERE_FALSE = -2, WHERE_TRUE = -3 };
 struct launch {
   int kernel, place, places, number, numbers;
   uint32_t axes;
@@ -171,6 +173,8 @@ static int build(struct @NAME@_model *m, int kernel) {
 /* Makes a kernel with all its arguments: memory, then numbers, then offsets into memory. */
 static int prepare(struct @NAME@_model *m, int number) {
   const struct launch *l = &launches[number];
+  if (l->kernel < 0)
+    return 0;
   const char *name = sources[l->kernel].name;
   int32_t error = 0;
   uint32_t argument = 0;
@@ -213,6 +217,17 @@ static int load(struct @NAME@_model *m, const uint8_t *constants) {
   return 0;
 }
 
+/* Reads a byte of the device once all that runs there is done, and the word of what was wrong. */
+static int32_t read_flag(struct @NAME@_model *m, const struct place *p, int64_t words, char *flag,
+                         int64_t *wrong) {
+  int32_t error = clEnqueueReadBuffer(m->queue, m->memory[p->region], 1, (size_t)p->offset, 1, flag,
+                                      0, NULL, NULL);
+  if (error || words < 0)
+    return error;
+  return clEnqueueReadBuffer(m->queue, m->memory[MUTABLE], 1, (size_t)words, sizeof *wrong, wrong, 0,
+                             NULL, NULL);
+}
+
 /* Runs launches on arrays of the host.  Where `words` is none of -1, two numbers lie there in
  * mutable memory: whether an index was out of range, and which. */
 static int run(struct @NAME@_model *m, int first, int count, const struct copy *inputs,
@@ -229,6 +244,16 @@ static int run(struct @NAME@_model *m, int first, int count, const struct copy *
                                    inputs[i].nbytes, from[i], 0, NULL, NULL);
   for (int i = first; !error && i < first + count; i++) {
     const struct launch *l = &launches[i];
+    if (l->kernel < 0) { /* a jump; none leads back once something was wrong */
+      char flag = l->kernel == WHERE_TRUE;
+      what = "read how to go on in", name = "@NAME@";
+      if (l->kernel != ALWAYS)
+        error = read_flag(m, &places[l->place], words, &flag, wrong);
+      int taken = l->kernel == ALWAYS || (flag != 0) == (l->kernel == WHERE_TRUE);
+      if (taken && !(l->number <= i && wrong[0]))
+        i = l->number - 1;
+      continue;
+    }
     what = "run kernel", name = sources[l->kernel].name;
     error = clEnqueueNDRangeKernel(m->queue, m->launches[i], l->axes, NULL, l->threads, l->group, 0,
                                    NULL, NULL);

@@ -17,7 +17,7 @@ from alpenglow.bundles.c.state import REGIONS, aligned, at
 from alpenglow.bundles.config import config
 from alpenglow.bundles.entry import OUT_OF_RANGE, Api
 from alpenglow.bundles.extents import ROWS, spelled
-from alpenglow.bundles.plan import Branch, BundlePlan, KernelCall, Routine
+from alpenglow.bundles.plan import Branch, BundlePlan, Goto, KernelCall, Routine
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.types import DTYPES
 from alpenglow.render.c.render import Unit
@@ -94,8 +94,10 @@ def _static(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iter
     regions = "const uint8_t *constants, uint8_t *mutable_data, uint8_t *scratch"
 
     def body(name: str, branch: Branch) -> Iterator[str]:
-        for call in branch.calls:
-            yield f"  {_call(layout, names, call, '', '0', spelled(call.extent))}"
+        def run(number: int, call: KernelCall) -> str:
+            return _call(layout, names, call, "", "0", spelled(call.extent))
+
+        yield from _labelled(branch, run, "")
 
     yield from _functions(routine, regions, body)
     yield f"int {routine.entry}({parameters('static')}) {{"
@@ -108,13 +110,16 @@ def _static(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iter
 
 def _dynamic(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iterator[str]:
     def body(name: str, branch: Branch) -> Iterator[str]:
-        for number, call in enumerate(branch.calls):
-            yield f"  each(parallel, {name}_{number}, at, {spelled(call.extent)});"
+        def run(number: int, call: KernelCall) -> str:
+            return f"each(parallel, {name}_{number}, at, {spelled(call.extent)});"
+
+        yield from _labelled(branch, run, "at->")
 
     yield byte_array(f"{routine.entry}_config", config(layout, routine, 0), 8)
     for name, branch in routine.named("_"):
         for number, call in enumerate(branch.calls):
-            yield from _task(layout, f"{name}_{number}", call, names)
+            if isinstance(call, KernelCall):
+                yield from _task(layout, f"{name}_{number}", call, names)
     shared = "const struct alpenglow_parallel *parallel, struct regions *at"
     yield from _functions(routine, shared, body)
     yield f"int {routine.entry}({parameters('dynamic')}) {{"
@@ -124,6 +129,30 @@ def _dynamic(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Ite
     yield from _cleared(routine)
     yield from _branches(routine, "parallel, at", body)
     yield from _returned(routine)
+
+
+def _labelled(
+    branch: Branch, run: Callable[[int, KernelCall], str], prefix: str
+) -> Iterator[str]:
+    """Run the calls of a branch, with labels where jumps lead."""
+    ends = {call.to for call in branch.calls if isinstance(call, Goto)}
+    for number, call in enumerate((*branch.calls, None)):
+        if number in ends:
+            yield f"call_{number}:;"
+        if isinstance(call, Goto):
+            yield f"  {_goto(call, prefix)}"
+        elif call is not None:
+            yield f"  {run(number, call)}"
+
+
+def _goto(call: Goto, prefix: str) -> str:
+    conditions = []
+    if call.flag is not None:
+        conditions += [f"*{at(call.flag, prefix)} {'!=' if call.when else '=='} 0"]
+    if call.stop is not None:
+        conditions += [f"*(volatile int64_t *)({at(call.stop, prefix)}) == 0"]
+    taken = f"if ({' && '.join(conditions)}) " if conditions else ""
+    return f"{taken}goto call_{call.to};"
 
 
 def _task(

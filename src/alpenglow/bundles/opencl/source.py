@@ -16,10 +16,10 @@ from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.bundles.c.project import pkg_config
 from alpenglow.bundles.c.source import byte_array
 from alpenglow.bundles.job import Job, Made, Needs
-from alpenglow.bundles.mutable import MEMORIES, Symbol
+from alpenglow.bundles.mutable import MEMORIES, Place, Symbol
 from alpenglow.bundles.opencl.header import header, signature
 from alpenglow.bundles.opencl.project import cmake, example
-from alpenglow.bundles.plan import BundlePlan, KernelCall, KernelCode, Routine
+from alpenglow.bundles.plan import BundlePlan, Goto, KernelCall, KernelCode, Routine, Step
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.opencl.emit import as_text, launch
 from alpenglow.render.opencl.operations import NEWER
@@ -182,8 +182,7 @@ class _Tables:
         for routine in layout.routines:
             (branch,) = routine.branches
             first = len(self.launches)
-            for call in branch.calls:
-                self._launch(call)
+            self._launch_all(branch.calls)
             self.routines.append((routine, first, len(self.launches) - first))
 
     def text(self) -> Iterator[str]:
@@ -205,6 +204,24 @@ class _Tables:
         name = code.kernel.name
         self.sources.append(f'{{"{name}", "{standard}", kernel_{number}, {len(lines)}}}')
 
+    def _launch_all(self, calls: Sequence[Step]) -> None:
+        """Add the launches of calls, and the jumps among them, which lead from launch to launch."""
+        begins: list[int] = []
+        jumps: dict[int, Goto] = {}
+        for call in calls:
+            begins.append(len(self.launches))
+            if isinstance(call, Goto):
+                jumps[len(self.launches)] = call
+                self.launches.append("")
+            else:
+                self._launch(call)
+        begins.append(len(self.launches))
+        for number, call in jumps.items():
+            kind = "ALWAYS" if call.flag is None else "WHERE_TRUE" if call.when else "WHERE_FALSE"
+            place = len(self._places)
+            self._places += [] if call.flag is None else [_place(call.flag)]
+            self.launches[number] = f"{{{kind}, {place}, 0, {begins[call.to]}, 0, 0, {{0}}, {{0}}}}"
+
     def _launch(self, call: KernelCall) -> None:
         """Add the launch of a kernel, unless no thread of it would run."""
         number = self._index[call.kernel]
@@ -216,8 +233,12 @@ class _Tables:
         group = ", ".join(str(t) for _, t in axes)
         at = f"{len(self._places)}, {len(call.args)}, {len(self._numbers)}, {len(call.extents)}"
         self.launches.append(f"{{{number}, {at}, {len(axes)}, {{{total}}}, {{{group}}}}}")
-        self._places += [f"{{{MEMORIES.index(p.memory)}, {p.offset}}}" for p in call.args]
+        self._places += map(_place, call.args)
         self._numbers += [int(d) for d in call.extents]
+
+
+def _place(place: Place) -> str:
+    return f"{{{MEMORIES.index(place.memory)}, {place.offset}}}"
 
 
 def _rendered(layout: BundlePlan) -> list[tuple[KernelCode, Kernel, str]]:
