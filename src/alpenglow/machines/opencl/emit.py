@@ -22,6 +22,7 @@ from alpenglow.kernel.stoppable import STOP
 from alpenglow.machines.api import Artifact, Entry, Progress
 from alpenglow.machines.choice import ChosenKernel, dims_of, signature
 from alpenglow.machines.proof import admitted
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Instr, Program
 from alpenglow.render.opencl.render import LACKS, WITH_DOTS, render_placed
 
@@ -89,6 +90,9 @@ def emit(
     for number, instr in enumerate(instrs):
         deadline.check("the next kernel")
         progress("writing kernels", number, len(instrs))
+        if isinstance(instr.op, Jump):
+            table.append(Entry("", 1))
+            continue
         like = signature(instr)
         if like not in entries:
             entries[like] = _entry(instr, target, strict, choose, objects)

@@ -3,16 +3,19 @@
 Entries with a kernel run on the device, all others are interpreted here.  Which side has the newest
 contents of a buffer follows from the table, so what is copied when is known before anything runs:
 inputs and outputs once a call, constants never, what lies between two entries of one side neither.
+Which way a jump goes does not: the host asks, and follows the legs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from alpenglow.machines.api import Entry
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Instr, Program
+from alpenglow.program.plan import lifetimes
 
 Side = Literal["host", "device"]
 
@@ -40,7 +43,15 @@ class Here:
     number: int
 
 
-Leg = Move | Run | Here
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Leg `to` is next if a jump, instruction `number`, is taken."""
+
+    number: int
+    to: int
+
+
+Leg = Move | Run | Here | Hop
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,7 @@ class Copies:
 def copies(program: Program, it: Itinerary) -> tuple[Copies, Copies]:
     """Return what a call on arrays of the host copies to the device, and what to the host.
 
-    Extents of the program are numbers.
+    Extents of the program are numbers.  What a loop copies in each turn counts once.
     """
     moved: dict[Side, list[str]] = {"device": [], "host": sorted(it.left)}
     for leg in it.legs:
@@ -77,42 +88,76 @@ def copies(program: Program, it: Itinerary) -> tuple[Copies, Copies]:
 
 
 def itinerary(program: Program, table: Iterable[Entry]) -> Itinerary:
-    """Return what happens; runs on the device are as long as they can be."""
+    """Return what happens; runs on the device are as long as they can be.
+
+    Jumps are decided on the host.  Before each, and before what one leads to, all that is alive
+    goes to the device, so that every way there leaves the newest contents on the same side.
+    """
+    steps = list(zip(table, program.instrs(), strict=True))
+    sides = _Sides(program, steps)
+    landings = {k + i.op.by for k, (_, i) in enumerate(steps) if isinstance(i.op, Jump)}
     legs: list[Leg] = []
-    old: dict[str, Side] = {}
-    for leg in _legs(program, list(zip(table, program.instrs(), strict=True)), old):
-        last = legs[-1] if legs else None
-        if isinstance(leg, Run) and isinstance(last, Run):
-            legs[-1] = Run(last.begin, leg.end)
+    begins: list[int] = []
+    for number, (entry, instr) in enumerate(steps):
+        if number in landings:
+            legs += sides.met(number)
+        begins.append(len(legs))
+        if isinstance(instr.op, Jump):
+            legs += [*sides.met(number), *sides.brought(instr, "host")]
+            legs.append(Hop(number, number + instr.op.by))
+            continue
+        legs += sides.brought(instr, "device" if entry.kernel else "host")
+        last = legs[-1] if number not in landings and legs else None
+        if not entry.kernel:
+            legs.append(Here(number))
+        elif isinstance(last, Run):
+            legs[-1] = Run(last.begin, number + 1)
         else:
-            legs.append(leg)
+            legs.append(Run(number, number + 1))
+    if len(steps) in landings:
+        legs += sides.met(len(steps))
+    begins.append(len(legs))
     exits = (cell.exit for cell in program.variables.values() if cell.exit)
     results = {*program.outputs, *exits}
-    return Itinerary(tuple(legs), frozenset(n for n in results if old.get(n) == "host"))
+    left = frozenset(n for n in results if sides.old.get(n) == "host")
+    hopping = (replace(x, to=begins[x.to]) if isinstance(x, Hop) else x for x in legs)
+    return Itinerary(tuple(hopping), left)
 
 
-def _legs(
-    program: Program, steps: list[tuple[Entry, Instr]], old: dict[str, Side]
-) -> Iterator[Leg]:
-    """Yield what happens; `old` tells on which side the contents of buffers are old."""
-    used = set(on_device(steps))
-    # What nobody has written may be anything on either side; constants are on both.
-    fed = {*program.inputs, *program.variables} & used
-    old.update(dict.fromkeys(sorted(fed), "device"))
+class _Sides:
+    """On which side the contents of buffers are old, as one instruction after the other runs."""
 
-    def bring(name: str, side: Side) -> Iterator[Leg]:
-        if name in used and old.get(name) == side:  # what no kernel uses has no place there
-            del old[name]
-            yield Move(name, side)
+    def __init__(self, program: Program, steps: Sequence[tuple[Entry, Instr]]) -> None:
+        self._program = program
+        self._used = set(on_device(steps))
+        self._computed = {r.buffer for entry, i in steps if entry.kernel for r in i.outs}
+        self._lives = lifetimes(program)
+        # What nobody has written may be anything on either side; constants are on both.
+        fed = {*program.inputs, *program.variables} & self._used
+        self.old: dict[str, Side] = dict.fromkeys(sorted(fed), "device")
 
-    for number, (entry, instr) in enumerate(steps):
-        side: Side = "device" if entry.kernel else "host"
+    def brought(self, instr: Instr, side: Side) -> Iterator[Leg]:
+        """Yield what an instruction needs copied to its side; then its results are new there."""
         # A result may be a part of its buffer: the rest has to be there, too.
         for r in (*instr.reads(), *instr.outs):
-            yield from bring(r.buffer, side)
+            yield from self._bring(r.buffer, side)
         for r in instr.outs:
-            old[r.buffer] = "host" if side == "device" else "device"
-        yield Run(number, number + 1) if entry.kernel else Here(number)
+            self.old[r.buffer] = "host" if side == "device" else "device"
+
+    def met(self, number: int) -> Iterator[Leg]:
+        """Yield what goes to the device before an instruction where several ways meet, or part."""
+        for name in [n for n, side in self.old.items() if side == "device"]:
+            first, last = self._lives.get(name, (-1, number))
+            # In the place of what is dead there may be something else.
+            if first < number <= last:
+                yield from self._bring(name, "device")
+        self.old = dict.fromkeys(sorted(self._computed), "host")
+
+    def _bring(self, name: str, side: Side) -> Iterator[Leg]:
+        if name in self._used and self.old.get(name) == side:
+            # What no kernel uses has no place there.
+            del self.old[name]
+            yield Move(name, side)
 
 
 def on_device(steps: Iterable[tuple[Entry, Instr]]) -> list[str]:

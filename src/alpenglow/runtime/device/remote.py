@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from alpenglow.program import Instr, Program, Region
 from alpenglow.program.interpret import Memory, step
 from alpenglow.runtime.call.calls import StopWord
 from alpenglow.runtime.call.faults import Faults, check_in
-from alpenglow.runtime.device.itinerary import Here, Move, Run, Side, itinerary, on_device
+from alpenglow.runtime.device.itinerary import Here, Hop, Leg, Move, Run, Side, itinerary, on_device
 
 WORD = 8
 """The bytes of a word in which a kernel leaves a fault."""
@@ -78,7 +78,7 @@ class Remote:
         self._calls = 0
         self._slots = [self._slot()]
         # Only what passes between the two sides needs memory here.
-        self._meets = any(isinstance(leg, Here) for leg in self.itinerary.legs)
+        self._meets = any(isinstance(leg, Here | Hop) for leg in self.itinerary.legs)
 
     def run(self, feeds: Mapping[str, Any], results: Mapping[str, Any], stop: StopWord) -> None:
         """Run on inputs and write results, both by the names of buffers.
@@ -90,14 +90,15 @@ class Remote:
         host = self._host(feeds, results)
         waits: list[Event] = []
         uploads: list[Event] = []
+        fed = dict(feeds)
         with self._turn:
             slot = self._next_slot()
-            for leg in self.itinerary.legs:
+            for leg in self._legs(host):
                 if stop.is_set():
                     break
                 match leg:
                     case Move(name, "device"):
-                        waits.append(self._bring(name, feeds.get(name), host, slot))
+                        waits.append(self._bring(name, fed.get(name), host, slot))
                         uploads.append(waits[-1])
                     case Move(name, "host"):
                         self._fetch(name, host)
@@ -106,6 +107,8 @@ class Remote:
                         slot.last, waits = self._last, []
                     case Here(number):
                         step(host, self._steps[number][1])
+                        for r in self._steps[number][1].outs:
+                            fed.pop(r.buffer, None)  # what was fed is no longer what is there
             if not stop.is_set():
                 for name, array in results.items():
                     self._hand_over(name, array, host)
@@ -125,7 +128,7 @@ class Remote:
             slot = self._next_slot()
             launches = self._launches(slot)
             self.device.wait(self._last)
-            for leg in self.itinerary.legs:
+            for leg in self._legs(host):
                 begin = time.perf_counter()
                 match leg:
                     case Move(name, "device"):
@@ -138,16 +141,28 @@ class Remote:
                         for number in range(first, end):
                             launch = launches[number]
                             assert launch is not None, "what runs there has a kernel"
-                            seconds[number] = self.device.seconds(self._code, launch)
+                            seconds[number] += self.device.seconds(self._code, launch)
                     case Here(number):
                         step(host, self._steps[number][1])
-                        seconds[number] = time.perf_counter() - begin
+                        seconds[number] += time.perf_counter() - begin
             begin = time.perf_counter()
             for name, array in results.items():
                 self._hand_over(name, array, host)
             copies["host"] += time.perf_counter() - begin
             self._faults.check(self.device, self._last)
         return Lap(tuple(seconds), copies)
+
+    def _legs(self, host: Memory) -> Iterator[Leg]:
+        """Yield the legs of a call, as the jumps among them lead."""
+        legs, at = self.itinerary.legs, 0
+        while at < len(legs):
+            leg, at = legs[at], at + 1
+            if not isinstance(leg, Hop):
+                yield leg
+            elif step(host, self._steps[leg.number][1]) != 1:
+                if leg.to < at:  # with data out of range a loop may never end
+                    self._faults.check(self.device, self._last)
+                at = leg.to
 
     def _host(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> Memory:
         """Return the memory of a call on this side: the caller's arrays, and what meets them."""
