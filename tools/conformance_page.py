@@ -92,9 +92,8 @@ def how(exe: Executable) -> tuple[str, tuple[str, ...]]:
         outside = {name for r in records for name in (*r.interpreted, r.host) if name}
         ran = any(r.compiled for r in records)
     else:
-        pairs = [pair for a in artifacts for pair in zip(a.table, a.program.instrs(), strict=True)]
-        outside = {instr.op.name for entry, instr in pairs if not entry.kernel}
-        ran = bool(pairs)
+        outside = {instr.op.name for a in artifacts for instr in a.interpreted()}
+        ran = any(a.table for a in artifacts)
     if outside:
         return "in part", tuple(sorted(outside))
     return ("compiled" if ran and any(map(computes, artifacts)) else "folded"), ()

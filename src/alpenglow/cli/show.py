@@ -27,6 +27,7 @@ from alpenglow.ir.types import NAMES, NARROW, Array
 from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.proof import summary
 from alpenglow.machines.registry import kernels
+from alpenglow.ops.control.jump import Jump
 from alpenglow.passes.keep import check_kept
 from alpenglow.passes.table import Pass
 from alpenglow.program import Program
@@ -166,7 +167,10 @@ def emitted(program: Program, target: Target) -> Iterator[str]:
     for number, i in enumerate(program.instrs()):
         results = ", ".join(f"%{r.buffer} {r.type}" for r in i.outs)
         operands = ", ".join("none" if r is None else f"%{r.buffer} {r.type}" for r in i.ins)
-        rows.append((f"{number} {i.op.name}", used.get(id(i), "interpreted"), results, operands))
+        how = used.get(id(i), "interpreted")
+        if isinstance(i.op, Jump):
+            how = f"to {number + i.op.by}" + f" if {str(i.op.when).lower()}" * len(i.ins)
+        rows.append((f"{number} {i.op.name}", how, results, operands))
     yield "# table"
     yield from table(rows)
 

@@ -21,6 +21,7 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.kernel.stmt import Kernel
+from alpenglow.ops.control.jump import Jump
 from alpenglow.passes.table import Choices, Pass, Reason
 from alpenglow.program import Instr, Program
 
@@ -32,7 +33,7 @@ class Entry:
     A kernel gets the addresses of the instruction's results, then of its operands, then, if it
     `stops`, of the stop word of the call (`kernel.stoppable`), then, if it `faults`, of a word of
     this entry (`kernel.faults`), then its run-time `extents`.  An entry without a kernel is
-    interpreted.
+    interpreted, unless its instruction is a jump.
 
     A result may lie where an operand does if the operator is elementwise, for operands that only
     elementwise operators of a fused body read, and where an operator says so (`Op.carried`).
@@ -66,6 +67,11 @@ class Artifact:
     guards: tuple[tuple[Sym, str], ...] = ()
     metadata: Metadata = NONE
     values: Mapping[str, int] = field(default_factory=dict)
+
+    def interpreted(self) -> list[Instr]:
+        """Return the instructions without a kernel, but for jumps, which need none."""
+        pairs = zip(self.table, self.program.instrs(), strict=True)
+        return [i for entry, i in pairs if not entry.kernel and not isinstance(i.op, Jump)]
 
 
 Argument = tuple[Any, int]

@@ -18,6 +18,7 @@ from alpenglow.ir.target import Target
 from alpenglow.machines.api import Entry
 from alpenglow.machines.choice import signature
 from alpenglow.machines.registry import device_for, machine_for
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Instr, Program
 from alpenglow.runtime.device.itinerary import Copies, copies, itinerary
 
@@ -79,7 +80,10 @@ def copied(program: Program, target: Target) -> tuple[Copies, ...]:
     if device is None:
         return ()
     # Of a table only this counts: which entries have kernels.
-    table = [Entry("" if why else instr.op.name, 1) for instr, why in judged(program, target)]
+    table = [
+        Entry("" if why or isinstance(instr.op, Jump) else instr.op.name, 1)
+        for instr, why in judged(program, target)
+    ]
     return copies(program, itinerary(program, table))
 
 
@@ -88,11 +92,12 @@ def judged(program: Program, target: Target) -> Iterator[tuple[Instr, dict[str, 
     machine = machine_for(target)
     known: dict[str, str] = {}
     for instr in program.instrs():
-        operators = instr.operators()
+        # Jumps need no kernel.
+        operators = [op for op in instr.operators() if not isinstance(op, Jump)]
         reasons = {op.name: why for op in operators if (why := machine.lacks(op))}
         if not reasons:
             like = signature(instr)
             if like not in known:
-                known[like] = machine.refuses(instr, target)
+                known[like] = machine.refuses(instr, target) if operators else ""
             reasons = {op.name: known[like] for op in operators if known[like]}
         yield instr, reasons

@@ -193,6 +193,6 @@ def _tried(
         return CaseOutcome(operator, case, "refused", error.message)
     except Exception as error:
         return CaseOutcome(operator, case, "wrong", f"{type(error).__name__}: {error}")
-    interpreted = any(not e.kernel for a in exe.artifacts for e in a.table)
+    interpreted = any(a.interpreted() for a in exe.artifacts)
     verdict, detail = compare(actual)
     return CaseOutcome(operator, case, verdict, detail, interpreted)

@@ -47,7 +47,7 @@ def code(artifacts: Sequence[Artifact], *, is_open: bool) -> str:
     if not artifacts:
         return "nothing compiled yet"
     kernels = len({name for a in artifacts for name in a.objects})
-    interpreted = sum(not entry.kernel for a in artifacts for entry in a.table)
+    interpreted = sum(len(a.interpreted()) for a in artifacts)
     text = counted(kernels, "kernel")
     if interpreted:
         text += f", {counted(interpreted, 'instruction')} interpreted"

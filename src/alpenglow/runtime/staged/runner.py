@@ -441,9 +441,9 @@ class Runner:
 def recorded(layout: Layout) -> Record:
     """Return what a layout ran."""
     artifact = layout.artifact
-    pairs = list(zip(artifact.table, artifact.program.instrs(), strict=True))
-    interpreted = tuple(i.op.name for e, i in pairs if not e.kernel)
-    return Record(artifact.program.name, len(pairs) - len(interpreted), interpreted)
+    interpreted = tuple(i.op.name for i in artifact.interpreted())
+    compiled = len(artifact.table) - len(interpreted)
+    return Record(artifact.program.name, compiled, interpreted)
 
 
 def _is_of_data(error: AlpenglowError, message: str) -> bool:
