@@ -5,6 +5,10 @@ convolutions, matrix products and recurrent cells.  Padding lanes, packing and e
 are not work that anybody asked for, or too little to matter.  Of a graph as imported this is what
 the model asks for; of a program it is what is done, which is less where convolutions take
 Winograd's way.
+
+The body of a `Scan` counts as often as it runs.  How often another loop runs is known to its data
+alone: one run of its body counts.  Of a branch the region counts that does more.  The program of a
+loop, whose turns are jumps, counts one turn of it, and both regions of a branch.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from alpenglow.evaluate.run import expand
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.op import Composite, Op
 from alpenglow.ir.types import TensorType
+from alpenglow.ops.control.branch import If
+from alpenglow.ops.control.loop import Scan
 from alpenglow.program import Instr, Program
 
 Types = Sequence[TensorType | None]
@@ -31,6 +37,8 @@ def flops_of(i: Instr) -> int:
     """Return the floating-point operations of one instruction."""
     if i.body is not None:
         return _of_graph(i.body)
+    if i.parts:
+        return sum(map(flops, i.parts))
     ins = [None if r is None else r.type for r in i.ins]
     return _of_op(i.op, ins, [r.type for r in i.outs])
 
@@ -59,7 +67,14 @@ def _of_graph(g: Graph) -> int:
 def flops_of_node(n: Node) -> int:
     """Return the floating-point operations of one node of a graph."""
     ins = [None if v is None else v.type for v in n.inputs]
-    return _of_op(n.op, ins, [v.type for v in n.results]) + sum(map(_of_graph, n.regions))
+    own = _of_op(n.op, ins, [v.type for v in n.results])
+    inside = [_of_graph(r) for r in n.regions]
+    match n.op:
+        case Scan(count):
+            return own + int(count) * sum(inside)
+        case If():
+            return own + max(inside)
+    return own + sum(inside)
 
 
 def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
