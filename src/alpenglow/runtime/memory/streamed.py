@@ -17,12 +17,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from alpenglow.base.errors import MemoryLimitError
+from alpenglow.base.errors import MemoryLimitError, UnsupportedError
 from alpenglow.base.locks import new_lock
 from alpenglow.base.mapped import Mapped
 from alpenglow.base.memory import aligned_bytes, rounded_up
 from alpenglow.base.words import shown
 from alpenglow.machines.api import Artifact, Entry
+from alpenglow.ops.control.jump import Jump
 from alpenglow.ops.tensor.gather import Gather
 from alpenglow.program import Buffer, Instr
 from alpenglow.runtime.memory.layout import Bound, Context, Layout, address_of
@@ -52,8 +53,16 @@ class Segments:
 def segments(artifact: Artifact, file: Mapped, nbytes: int) -> Segments:
     """Return segments of an artifact whose weights take `nbytes` at most, of two together.
 
-    Raises MemoryLimitError if a weight is larger than half of that.
+    Raises MemoryLimitError if a weight is larger than half of that, and UnsupportedError if the
+    program jumps: the weights that are next would not be known.
     """
+    if any(isinstance(i.op, Jump) for i in artifact.program.instrs()):
+        raise UnsupportedError(
+            f"{artifact.program.name} has loops or branches, so it is not known in which order it "
+            "reads its weights; a limit on them is not supported",
+            hint="leave weights out: then the archive is mapped, and read as it is needed",
+            flags="leave --weights out: then the archive is mapped, and read as it is needed",
+        )
     program, most = artifact.program, nbytes // 2
     pieces: list[dict[str, Piece]] = [{}]
     of: dict[Instr, int] = {}
