@@ -195,9 +195,10 @@ class _Prices:
 def _alive(source: Source) -> tuple[NDArray[np.int64], frozenset[int]]:
     """Return the size of each buffer that will be, and the first and last instruction using it; and
     the instructions whose result lies where an operand was."""
-    tagged = [replace(instr, names=(str(k),)) for k, instr in enumerate(source.instrs)]
-    program = _laid_out(replace(source.program, body=tuple(tagged)))
-    number = [int(instr.names[0]) for instr in program.instrs()]
+    made = [replace(instr, names=(str(k),)) for k, instr in enumerate(source.instrs)]
+    tagged = replace(source.program, body=tuple(made))
+    program = _laid_out(tagged)
+    number = list(_origins(share(eliminate_copies(tagged))))
     spans: dict[str, list[int]] = {}
     shares = set()
     for k, instr in enumerate(program.instrs()):
@@ -210,3 +211,10 @@ def _alive(source: Source) -> tuple[NDArray[np.int64], frozenset[int]]:
         for name in lifetimes(program)
     ]
     return np.array(rows, np.int64).reshape(-1, 3), frozenset(shares)
+
+
+def _origins(program: Program) -> Iterator[int]:
+    """Yield which instruction each one comes from once regions are laid out; it has their names."""
+    for instr in program.instrs():
+        laid_out = unfold(replace(program, body=(instr,)))
+        yield from (int(instr.names[0]) for _ in laid_out.instrs())

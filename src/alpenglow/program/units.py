@@ -89,7 +89,8 @@ class Units:
             shares=tuple(name for name in shared if name in arena and len(makes) == 1
                          and self._size(name) == self._size(makes[0])),
             cost=moved + first.work() / PER_BYTE,
-            repeatable=not fills,
+            # How long a loop runs is not known, so nothing says that it is cheap.
+            repeatable=not fills and not first.parts,
             elsewhere=tuple(dict.fromkeys(elsewhere)),
             fills=fills,
             assigns=tuple(self._exits[name] for name in fills if name in self._exits),
