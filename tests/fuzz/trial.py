@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from alpenglow.ir import dims
 from alpenglow.machines.api import Entry
+from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Instr, Program
 from alpenglow.program.interpret import Memory, step
 from alpenglow.program.text import print_program
@@ -236,11 +237,14 @@ def run_all(
         memory.bytes[name] = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8)
     findings: list[Finding] = []
     with Plots() as plots:
-        for entry, instr in zip(table, program.instrs(), strict=True):
+        steps, at = list(zip(table, program.instrs(), strict=True)), 0
+        while at < len(steps):
+            entry, instr = steps[at]
             if not entry.kernel:
-                tally.interpreted += 1
-                step(memory, instr)
+                tally.interpreted += not isinstance(instr.op, Jump)
+                at += step(memory, instr)
                 continue
+            at += 1
             trial = Trial(entry, addresses[entry.kernel], instr, memory, values or {}, plots)
             trial.run(tally)
             findings += trial.findings
