@@ -46,7 +46,7 @@ class Constants:
 
 @dataclass(frozen=True, slots=True)
 class Lap:
-    """The seconds of each instruction in a run, and of all copies to each side."""
+    """The seconds of each instruction in a run, in all its turns, and of copies to each side."""
 
     instrs: tuple[float, ...]
     copies: Mapping[Side, float]
