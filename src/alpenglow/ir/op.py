@@ -268,6 +268,11 @@ class Control(Op, kind=True):
     in, the operands, and the `regions` by keyword.
     """
 
+    @property
+    def captures_from(self) -> int:
+        """The number of the first operand that regions capture: these are their last inputs."""
+        raise AssertionError(f"{self.name} does not tell what its regions capture")
+
     run: ClassVar[Callable[..., Sequence[Array]]]
     lower: ClassVar[Callable[..., Any] | None] = None
 

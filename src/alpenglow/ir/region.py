@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Control
 
 
 def inlined(g: Graph, region: Graph, operands: Sequence[Value | None]) -> list[Value]:
@@ -21,3 +22,33 @@ def inlined(g: Graph, region: Graph, operands: Sequence[Value | None]) -> list[V
         assert value is not None, "what a region returns is there"
         outputs.append(value)
     return outputs
+
+
+def captured(node: Node) -> list[tuple[Value, tuple[Value, ...]]]:
+    """Return each value that the regions of a node of control flow capture, and what it is called
+    in each of them."""
+    assert isinstance(node.op, Control), f"{node.op.name} captures nothing"
+    operands = node.inputs[node.op.captures_from :]
+    first = {r: len(r.inputs) - len(operands) for r in node.regions}
+    inner = [list(r.inputs.values())[first[r] :] for r in node.regions]
+    pairs = []
+    for operand, *own in zip(operands, *inner, strict=True):
+        assert operand is not None, "what is captured is there"
+        pairs.append((operand, tuple(own)))
+    return pairs
+
+
+def take_in(node: Node) -> None:
+    """Make constants that regions of a node capture constants of these regions, in place."""
+    at = len(node.inputs)
+    for operand, own in reversed(captured(node)):
+        at -= 1
+        if operand.array is None:
+            continue
+        for region, v in zip(node.regions, own, strict=True):
+            name = next(n for n, x in region.inputs.items() if x is v)
+            del region.inputs[name]
+            region.replace(v, operand.detached())
+        node.inputs = (*node.inputs[:at], *node.inputs[at + 1 :])
+        if operand not in node.inputs:
+            operand.users.pop(node, None)

@@ -20,6 +20,10 @@ class If(Control):
     Inputs of both regions are xs.  Their outputs, the results, are of the same types.
     """
 
+    @property
+    def captures_from(self) -> int:
+        return 1
+
     def infer(
         self, condition: TensorType, *xs: TensorType, regions: tuple[Graph, ...] = ()
     ) -> tuple[TensorType, ...]:

@@ -38,6 +38,10 @@ class While(Control):
 
     carried_count: int
 
+    @property
+    def captures_from(self) -> int:
+        return 1 + self.carried_count
+
     def infer(
         self, going: TensorType, *xs: TensorType, regions: tuple[Graph, ...] = ()
     ) -> tuple[TensorType, ...]:
@@ -69,6 +73,10 @@ class Scan(Control):
     carried_count: int
     scanned_count: int = 0
     reverse: bool = False
+
+    @property
+    def captures_from(self) -> int:
+        return self.carried_count + self.scanned_count
 
     def infer(self, *xs: TensorType, regions: tuple[Graph, ...] = ()) -> tuple[TensorType, ...]:
         if known(self.count) and self.count < 0:
