@@ -3,6 +3,7 @@
 from alpenglow.exporters.onnx import (
     write_attention,
     write_contraction,
+    write_control,
     write_elementwise,
     write_gather,
     write_generate,
@@ -26,6 +27,7 @@ from alpenglow.exporters.onnx import (
 __all__ = [
     "write_attention",
     "write_contraction",
+    "write_control",
     "write_elementwise",
     "write_gather",
     "write_generate",

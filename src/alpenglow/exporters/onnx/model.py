@@ -7,7 +7,6 @@ or by its formula, or as what it stands for.  All that cannot be written is told
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,33 +20,17 @@ from alpenglow.exporters.onnx.elements import allowed
 from alpenglow.exporters.onnx.extents import read_symbols
 from alpenglow.exporters.onnx.files import Constants, put_in, save
 from alpenglow.exporters.onnx.guards import check_of, checked
-from alpenglow.exporters.onnx.prepare import needs_numbers, prepared
+from alpenglow.exporters.onnx.nodes import failure, write_nodes
+from alpenglow.exporters.onnx.prepare import prepared
 from alpenglow.exporters.onnx.proto import info_of, node_of, read_lines
-from alpenglow.exporters.onnx.table import find, operands
-from alpenglow.exporters.onnx.write_elementwise import formula
-from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
-from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.op import Elementwise
+from alpenglow.exporters.onnx.writer import Failure, Refused, Tensor, Writer
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel, refuse_staged
-from alpenglow.ops.tensor.movement import Broadcast
 
 OLDEST, USUAL = 18, 21
 """The first opset that models can be written in, and the one that they are in if it has all."""
 
 assert families, "the modules that fill the table are imported"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What cannot be written, why, and whether a newer opset has what it needs.
-
-    `name` is that of a tensor, "" for one without.
-    """
-
-    name: str
-    operator: str
-    why: str
-    newer: bool
 
 
 def export_onnx(
@@ -130,26 +113,11 @@ def told(failures: Sequence[Failure]) -> str:
 COMPLEX_RULE = "ONNX computes with no complex numbers, and of pairs of reals this cannot be said"
 
 
-def failure(node: Node, why: str, newer: bool = False) -> Failure:
-    """Return that a node cannot be written."""
-    name = node.results[0].name
-    return Failure(f"'{shown(name)}'" if name else "", node.op.name, why, newer)
-
-
 def failures_of(w: Writer, g: Graph) -> list[Failure]:
     """Write all nodes of a graph, and return what could not be written."""
     _declare(w, g)
-    failures: list[Failure] = []
-    for node in g.nodes:
-        if isinstance(node.op, Broadcast):
-            continue  # written where it is read as it is: most operators of ONNX stretch operands
-        try:
-            _write(w, node)
-        except Refused as error:
-            failures.append(failure(node, str(error), error.newer))
-            for v in node.results:
-                w.values[v] = Tensor("?", v.type.dtype)
-    return failures or list(_finish(w, g))
+    write_nodes(w, g)
+    return w.failures or list(_finish(w, g))
 
 
 def _finish(w: Writer, g: Graph) -> Iterator[Failure]:
@@ -192,44 +160,6 @@ def _declare(w: Writer, g: Graph) -> None:
         if not g.guards and v not in inputs.values():  # else what is checked has the name
             w.wanted.setdefault(v, w.outputs[name])
     read_symbols(w, inputs)
-    w.late = lambda v: _late(w, v)
-
-
-def _late(w: Writer, v: Value) -> Tensor:
-    """Write what was put off until something reads it."""
-    if v.producer is None:
-        raise Refused("it reads a hidden random input")
-    assert isinstance(v.producer.op, Broadcast), f"{v} is read before it is written"
-    _write(w, v.producer)
-    return w.values[v]
-
-
-def _write(w: Writer, node: Node) -> None:
-    """Write a node by its entry of the table, or by its formula."""
-    start, outer = len(w.lines), w.node
-    w.node = node
-    write = find(node, w.opset)
-    if write is not None:
-        made = write(w, node.op, *operands(node))
-    elif isinstance(node.op, Elementwise):
-        made = formula(w, node)
-    else:
-        raise Refused(why_not(node))
-    w.node = outer
-    results = [made] if isinstance(made, Tensor) else list(made)
-    for v, t in zip(node.results, results, strict=True):
-        assert t.dtype == v.type.dtype, f"{node.op.name}: {t} for {v}"
-        w.values[v] = w.renamed(t, v, start)
-        w.held.add(w.values[v].name)
-
-
-def why_not(node: Node) -> str:
-    """Return why a node that has no writer cannot be written."""
-    if needs_numbers(node):
-        return "its extents are open, and without them it stands for nothing; bind them"
-    if type(node.op).__module__.startswith("alpenglow.machines"):
-        return "a pass of a machine made it; export the graph before that pass"
-    return "ONNX has no operators that say this, or nobody has written down which"
 
 
 def _model(w: Writer, g: Graph) -> tuple[onnx.ModelProto, Constants]:

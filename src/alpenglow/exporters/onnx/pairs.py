@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.op import Op
+from alpenglow.ir.op import Control, Op
 from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.elementwise.select import BitCast, Cast, Where
@@ -35,7 +35,8 @@ Operands = Sequence[Value | None]
 def has_complex(g: Graph) -> bool:
     """Return True if a value of a graph is complex."""
     values = [*g.inputs.values(), *g.constants(), *(v for n in g.nodes for v in n.results)]
-    return any(v.type.dtype in COMPLEX for v in values)
+    regions = (r for n in g.nodes if isinstance(n.op, Control) for r in n.regions)
+    return any(v.type.dtype in COMPLEX for v in values) or any(map(has_complex, regions))
 
 
 def is_complex(node: Node) -> bool:
@@ -66,12 +67,17 @@ def in_pairs(g: Graph) -> tuple[Graph, list[Node]]:
     }
     for v in g.constants():
         env[v] = v if v.type.dtype not in COMPLEX else new.constant(as_pairs(v), v.name)
-    if unmoved := [n for n in g.nodes if is_complex(n) and not is_movement(n)]:
+    inner = {n: [in_pairs(r) for r in n.regions] for n in g.nodes if isinstance(n.op, Control)}
+    unmoved = [n for n in g.nodes if is_complex(n) and n not in inner and not is_movement(n)]
+    if unmoved := unmoved + [n for pairs in inner.values() for _, rest in pairs for n in rest]:
         return new, unmoved
     for node in g.nodes:
         operands = [None if v is None else env[v] for v in node.inputs]
-        if is_complex(node):
-            results: Sequence[Value] = [moved(new, node, operands)]
+        if node in inner:
+            regions = [r for r, _ in inner[node]]
+            results: Sequence[Value] = new.add(node.op, operands, regions).results
+        elif is_complex(node):
+            results = [moved(new, node, operands)]
         else:
             results = new.add(node.op, operands, node.regions, node.results[0].name).results
         for old, v in zip(node.results, results, strict=True):

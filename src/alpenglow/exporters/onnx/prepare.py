@@ -10,8 +10,8 @@ import numpy as np
 from alpenglow.exporters.onnx.pairs import has_complex, in_pairs
 from alpenglow.exporters.onnx.table import find
 from alpenglow.ir.graph import Graph, Node, is_closed
-from alpenglow.ir.op import Composite, Elementwise, Primitive
-from alpenglow.ir.region import inlined
+from alpenglow.ir.op import Composite, Control, Elementwise, Primitive
+from alpenglow.ir.region import inlined, take_in
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.image.resize import Resize
 from alpenglow.ops.image.sampling import AffineGrid
@@ -29,7 +29,12 @@ def prepared(graph: Graph, opset: int) -> tuple[Graph, list[Node]]:
 
     With it come the nodes that stand in the way of that.
     """
-    g = graph.copy()
+    g = spelled_out(graph.copy(), opset)
+    return in_pairs(g) if has_complex(g) else (g, [])
+
+
+def spelled_out(g: Graph, opset: int) -> Graph:
+    """Put what they stand for in the place of nodes without a writer, in regions too."""
     while waiting := [n for n in g.nodes if _stands_for_others(n, opset)]:
         for node in waiting:
             if isinstance(node.op, Fused):
@@ -37,6 +42,11 @@ def prepared(graph: Graph, opset: int) -> tuple[Graph, list[Node]]:
             else:
                 lower_node(g, node)
         g.prune()
+    for node in g.nodes:
+        if isinstance(node.op, Control):
+            take_in(node)
+            for region in node.regions:
+                spelled_out(region, opset)
     for node in list(g.nodes):
         if isinstance(node.op, UpdateCache):
             operands = [v for v in node.inputs if v is not None]
@@ -46,7 +56,7 @@ def prepared(graph: Graph, opset: int) -> tuple[Graph, list[Node]]:
         if find(node, opset) is None and not isinstance(node.op, Elementwise):
             _computed(g, node)
     g.prune()
-    return in_pairs(g) if has_complex(g) else (g, [])
+    return g
 
 
 def _stands_for_others(node: Node, opset: int) -> bool:

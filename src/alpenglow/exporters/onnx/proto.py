@@ -84,6 +84,34 @@ def loop(w: Writer, turn: Turn, going: Tensor, states: Sequence[Tensor]) -> list
     return final
 
 
+Typed = tuple[Tensor, TensorType]
+
+
+def graph_of(
+    body: Writer, given: Sequence[Typed], made: Sequence[Typed]
+) -> tuple[onnx.GraphProto, list[str]]:
+    """Return what was written as a graph, and the names of what it reads outside of it.
+
+    What it makes is of lines of its own, each once: ONNX allows no other outputs.
+    """
+    own = {n for x in body.lines for n in x.outputs}
+    outs: dict[str, TensorType] = {}
+    for t, kind in made:
+        fresh = t.name in own and t.name not in outs
+        outs[t.name if fresh else body("Identity", t).name] = kind
+    lines = read_lines(body.lines, outs)
+    inputs = [info_of(t.name, kind) for t, kind in given]
+    outputs = [info_of(name, kind) for name, kind in outs.items()]
+    graph = helper.make_graph([node_of(body, x) for x in lines], "body", inputs, outputs)
+    return graph, _outside(lines, [t for t, _ in given])
+
+
+def _outside(lines: Sequence[Line], given: Sequence[Tensor]) -> list[str]:
+    """Return the names of what lines read that neither they make nor they are given."""
+    own = {t.name for t in given} | {n for x in lines for n in x.outputs}
+    return [n for x in lines for n in (*x.inputs, *x.captured) if n and n not in own]
+
+
 def _body(
     body: Writer, given: Sequence[Tensor], made: Sequence[Tensor]
 ) -> tuple[onnx.GraphProto, list[str]]:
@@ -95,5 +123,4 @@ def _body(
         for tensors in (given, outs)
     )
     graph = helper.make_graph([node_of(body, x) for x in lines], "body", inputs, outputs)
-    own = {t.name for t in given} | {n for x in lines for n in x.outputs}
-    return graph, [n for x in lines for n in (*x.inputs, *x.captured) if n and n not in own]
+    return graph, _outside(lines, given)

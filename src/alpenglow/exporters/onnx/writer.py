@@ -45,6 +45,19 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """What cannot be written, why, and whether a newer opset has what it needs.
+
+    `name` is that of a tensor, "" for one without.
+    """
+
+    name: str
+    operator: str
+    why: str
+    newer: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor of the model: its name there, and its element type."""
 
@@ -83,7 +96,8 @@ class Writer:
     extents (`extents.py`).  `taken` has the names of all tensors, and `numbers` the last number
     behind each name that several wanted; `outputs` is what those of the graph are called, `wanted`
     the name that a value is to have for it, and `held` are the names of tensors of values.  `late`
-    writes what was put off until it is read; `node` is that which is being written.
+    writes what was put off until it is read; `node` is that which is being written.  `failures` are
+    those of all nodes, of graphs inside of this one too.
     """
 
     opset: int
@@ -97,6 +111,7 @@ class Writer:
     outputs: dict[str, str] = field(default_factory=dict)
     wanted: dict[Value, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
+    failures: list[Failure] = field(default_factory=list)
     late: Callable[[Value], Tensor] | None = None
     node: Node | None = None
 
