@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -12,22 +12,26 @@ from alpenglow.ir.op import Composite, Control, Op, Primitive
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.ops.fused import Fused
 
+After = Callable[[Node, Sequence[Array | None], Sequence[Array]], None]
+"""What is told of a node that has been applied: the node, its operands and its results."""
+
 
 def evaluate(
     g: Graph, feeds: Mapping[str, Array],
-    after: Callable[[Node, Sequence[Array | None], Sequence[Array]], None] | None = None,
+    after: After | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """Return the outputs of `g` by name, for one array an input.
 
     Hidden inputs that are not given are all zeros: the same random numbers every time.  Variables
     that are not given have their initial values; what is assigned to one is under its name.
-    `after` each node it is told that, the operands and the results.
+    `after` each node it is told that, the operands and the results: of nodes in the regions of
+    control flow, too, in each turn, and before the node that holds them.
     """
     env = {v: feeds[k] if k in feeds else _default(g, k) for k, v in g.inputs.items()}
     left = _reads(g)
     for node in g.nodes:
         arrays = [None if v is None else _lookup(env, v) for v in node.inputs]
-        results = apply(node.op, arrays, node.regions, [v.type for v in node.results])
+        results = apply(node.op, arrays, node.regions, [v.type for v in node.results], after)
         env.update(zip(node.results, results, strict=True))
         if after is not None:
             after(node, arrays, results)
@@ -56,8 +60,12 @@ def apply(
     arrays: Sequence[Array | None],
     regions: Sequence[Graph] = (),
     expected: Sequence[TensorType] = (),
+    after: After | None = None,
 ) -> tuple[Array, ...]:
-    """Apply one operator to arrays; assert that the results have the types its rule promised."""
+    """Apply one operator to arrays; assert that the results have the types its rule promised.
+
+    `after` is told of the nodes in regions of control flow, as `evaluate` says.
+    """
     match op:
         case Primitive():
             outputs = op.reference(*arrays)
@@ -73,7 +81,7 @@ def apply(
             (region,) = regions
             results = tuple(_run(region, arrays))
         case Control():
-            results = tuple(op.run(regions, _run, *arrays))
+            results = tuple(op.run(regions, partial(_run, after=after), *arrays))
         case _:
             raise AssertionError(f"{op.name} has no meaning in a graph")
     for array, t in zip(results, expected, strict=bool(expected)):
@@ -83,10 +91,12 @@ def apply(
     return results
 
 
-def _run(region: Graph, arrays: Sequence[Array | None]) -> list[Array]:
+def _run(
+    region: Graph, arrays: Sequence[Array | None], after: After | None = None
+) -> list[Array]:
     """Return the outputs of a region, for one array an input."""
     feeds = {k: a for k, a in zip(region.inputs, arrays, strict=True) if a is not None}
-    return list(evaluate(region, feeds).values())
+    return list(evaluate(region, feeds, after).values())
 
 
 @cache
