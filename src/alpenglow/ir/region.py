@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Control
@@ -52,3 +53,48 @@ def take_in(node: Node) -> None:
         node.inputs = (*node.inputs[:at], *node.inputs[at + 1 :])
         if operand not in node.inputs:
             operand.users.pop(node, None)
+
+
+def taken_in(g: Graph) -> Graph:
+    """Return a copy in which constants are in the regions that capture them, at any depth.
+
+    A graph without control flow is returned as it is.
+    """
+    if not any(isinstance(node.op, Control) for node in g.nodes):
+        return g
+    g = g.copy()
+    for inner in deep(g):
+        for node in inner.nodes:
+            if isinstance(node.op, Control):
+                take_in(node)
+    return g
+
+
+def deep(g: Graph) -> Iterator[Graph]:
+    """Yield a graph and the regions of its control flow, outer ones first."""
+    yield g
+    for node in g.nodes:
+        if isinstance(node.op, Control):
+            for region in node.regions:
+                yield from deep(region)
+
+
+def lift(g: Graph, wanted: Callable[[Value], bool]) -> None:
+    """Make constants of regions that are `wanted` constants of the graph, which regions capture.
+
+    Constants of one name that share their memory become one.
+    """
+    known = {(id(v.array), v.name): v for v in g.constants()}
+    for node in [n for n in g.nodes if isinstance(n.op, Control)]:
+        for region in node.regions:
+            lift(region, wanted)
+        inner = [v for r in node.regions for v in r.constants() if wanted(v)]
+        for key, v in {(id(v.array), v.name): v for v in inner}.items():
+            outer = known.setdefault(key, v.detached())
+            node.inputs = (*node.inputs, outer)
+            outer.users[node] = None
+            for region in node.regions:
+                name = next(n for i in count() if (n := f"{v.name}.{i}") not in region.inputs)
+                own = region.input(name, v.type)
+                for old in [c for c in region.constants() if (id(c.array), c.name) == key]:
+                    region.replace(old, own)
