@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from typing import Any
 
 from alpenglow.base.errors import FeedError, UnsupportedError
 from alpenglow.base.progress import Progress, silent
 from alpenglow.calibration.samples import feeds_of
 from alpenglow.driver.compile import compile as compile_model
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.evaluate import apply
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.misuse import told_of
-from alpenglow.ir.op import Elementwise
+from alpenglow.ir.op import Control, Elementwise
+from alpenglow.ir.region import deep, taken_in
+from alpenglow.ir.types import Array
 from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.quant.activations import ALIASES
 from alpenglow.quant.layers import size, varying
@@ -57,11 +60,14 @@ def profile_ranges(
             f"samples is {told_of(samples)}, expected samples one after the other",
             hint='[{"x": first}, {"x": second}]',
         )
+    digest, graph = fingerprint(graph), taken_in(graph)
     called = names(graph)
     types = {n: v.type for n, v in graph.callers_inputs().items()}
     inputs = [n for n, t in types.items() if t.dtype == "f32"]
     parts = [observed(graph, part) for part in divided(seen(graph))]
     runs = [(_called(compile_model(g, threads=threads)), values) for g, values in parts]
+    watches = [_watch(graph, n, threads) for n in graph.nodes if isinstance(n.op, Control)]
+    inner = {v: Observer(bins) for w in watches for r in w.node.regions for v in _seen_inside(r)}
     observers = {called[graph.inputs[n]]: Observer(bins) for n in inputs}
     observers |= {called[v]: Observer(bins) for _, values in runs for v in values.values()}
     total = len(samples) if isinstance(samples, Sized) else 0
@@ -70,13 +76,18 @@ def profile_ranges(
         feeds = feeds_of(sample, types, count)
         for exe, values in runs:
             _see(exe, feeds, {n: observers[called[v]] for n, v in values.items()}, count)
+        for watch in watches:
+            watch.see(feeds, inner, count)
         for n in inputs:
             observers[called[graph.inputs[n]]].see(feeds[n])
         count += 1
         progress("profiling", count, max(total, count))
     if not count:
         raise FeedError("the data set is empty: there is nothing to see")
-    return Profile(fingerprint(graph), count, {n: o.range for n, o in observers.items()})
+    ranges = {n: o.range for n, o in observers.items()}
+    # Of a branch that never ran, nothing is known.
+    ranges |= {called[v]: o.range for v, o in inner.items() if o.range.total or o.range.infinite}
+    return Profile(digest, count, ranges)
 
 
 def seen(g: Graph) -> Iterator[Value]:
@@ -92,6 +103,51 @@ def seen(g: Graph) -> Iterator[Value]:
             for v in node.results:
                 if v in moving and v.type.dtype == "f32" and not _passing(g, v, moving):
                     yield v
+
+
+def _seen_inside(region: Graph) -> Iterator[Value]:
+    """Yield what a profile tells of in a region, and in those inside of it."""
+    for g in deep(region):
+        yield from (v for v in g.inputs.values() if v.type.dtype == "f32")
+        yield from seen(g)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """A node of control flow, and what computes its operands: `names` are those of the outputs."""
+
+    node: Node
+    run: Runs | None
+    names: Mapping[Value, str]
+
+    def see(self, feeds: Any, observers: Mapping[Value, Observer], number: int) -> None:
+        """Interpret the regions on what the operands are, and observe all values of all turns."""
+        outputs = {} if self.run is None else _outputs(self.run, feeds, number)
+        arrays = [
+            None if v is None else outputs[self.names[v]] if v.array is None else v.array
+            for v in self.node.inputs
+        ]
+
+        def after(node: Node, ins: Sequence[Array | None], outs: Sequence[Array]) -> None:
+            if node is self.node:
+                return
+            # An input of a region is seen once a turn, by the first node that reads it.
+            given = {
+                v: x for v, x in zip(node.inputs, ins, strict=True)
+                if v is not None and v.producer is None and next(iter(v.users)) is node
+            }  # fmt: skip
+            for v, x in [*given.items(), *zip(node.results, outs, strict=True)]:
+                if v in observers and x is not None:
+                    observers[v].see(x)
+
+        apply(self.node.op, arrays, self.node.regions, after=after)
+
+
+def _watch(g: Graph, node: Node, threads: int | None) -> _Watch:
+    values = list(dict.fromkeys(v for v in node.inputs if v is not None and v.array is None))
+    copy, named = observed(g, values)
+    run = _called(compile_model(copy, threads=threads)) if values else None
+    return _Watch(node, run, {v: n for n, v in named.items()})
 
 
 def _passing(g: Graph, v: Value, moving: set[Value]) -> bool:
@@ -141,9 +197,13 @@ def _called(exe: Executable) -> Runs:
 def _see(exe: Runs, feeds: Any, observers: dict[str, Observer], number: int) -> None:
     if not observers:
         return
-    try:
-        outputs = exe.run(feeds)
-    except FeedError as error:
-        raise FeedError(f"sample {number}: {error.message}", hint=error.hint) from None
+    outputs = _outputs(exe, feeds, number)
     for name, observer in observers.items():
         observer.see(outputs[name])
+
+
+def _outputs(exe: Runs, feeds: Any, number: int) -> Mapping[str, Any]:
+    try:
+        return exe.run(feeds)
+    except FeedError as error:
+        raise FeedError(f"sample {number}: {error.message}", hint=error.hint) from None

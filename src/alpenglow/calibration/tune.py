@@ -175,8 +175,8 @@ class _PlanSearch:
         """Return what is lost if these layers are kept."""
         if kept not in self.lost:
             trial = self.plan(kept)
-            stored = trial.activations or trial.constants
-            outputs = self.run(convert(trial, floats=True), self.data) if stored else self.reference
+            made = convert(trial, floats=True) if trial.stores else None
+            outputs = self.reference if made is None else self.run(made, self.data)
             self.lost[kept] = loss(self.metric, outputs, self.reference, self.data.labels)
             self.progress("search", len(self.lost), len(self.lost))
         return self.lost[kept]

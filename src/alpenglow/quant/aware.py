@@ -52,7 +52,7 @@ def quantization_aware(
         )
     if options.compute != "f32":
         raise OptionError(f"compute is {options.compute}, but what is trained rounds in f32")
-    planned = plan(graph, profile, options)
+    planned = plan(graph, profile, options, inside=False)
     if not planned.layers:
         reasons = "; ".join(f"{d.name}: {d.why}" for d in planned.decisions[:4])
         raise OptionError(

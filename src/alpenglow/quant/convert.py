@@ -120,7 +120,10 @@ class Writer:
         if node in self.narrow:
             self.env[node.output] = self.narrowed(node, operands, name)
             return
-        new = self.g.add(node.op, operands, [r.copy() for r in node.regions], name)
+        plans = self.plan.regions.get(node)
+        regions = [r.copy() for r in node.regions] if plans is None else [
+            written(p, floats=self.floats)[0] for p in plans]  # fmt: skip
+        new = self.g.add(node.op, operands, regions, name)
         for a, b in zip(node.results, new.results, strict=True):
             b.name = a.name
             self.env[a] = b

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 
 from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.region import deep
 
 
 def names(g: Graph) -> dict[Value, str]:
-    """Return a name for each value of a graph that is computed or given.
+    """Return a name for each value of a graph that is computed or given, in regions too.
 
     A value has its own name.  One without, or whose name an earlier one has, is called by its
     operator and a number, `broadcast:3`.
@@ -52,7 +53,8 @@ def fingerprint(g: Graph) -> str:
 
 
 def _values(g: Graph) -> Iterator[tuple[str, Value]]:
-    yield from g.inputs.items()
-    for node in g.nodes:
-        for v in node.results:
-            yield v.name, v
+    for part in deep(g):
+        yield from part.inputs.items()
+        for node in part.nodes:
+            for v in node.results:
+                yield v.name, v

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value, require_graph
 from alpenglow.ir.misuse import told_of
-from alpenglow.ir.op import find_operator
+from alpenglow.ir.op import Control, find_operator
+from alpenglow.ir.region import deep, taken_in
 from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ops.window.conv_transpose import ConvTranspose
 from alpenglow.quant.activations import Activation, Activations
@@ -18,6 +19,8 @@ from alpenglow.quant.layers import HEAVY, ConstantOrigin, Layer, layer, varying
 from alpenglow.quant.naming import names
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.profile import Profile
+
+INSIDE = "it is inside of a loop or a branch, where training does not round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,24 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """All that `convert` needs to write the graph, and what a report tells of it."""
+    """All that `convert` needs to write the graph, and what a report tells of it.
+
+    `regions` has the plans of the regions of control flow, each of which is quantised as a graph of
+    its own whose inputs and outputs stay floats; `decisions` are of layers there, too.
+    """
 
     graph: Graph
     options: QuantOptions
     decisions: tuple[Decision, ...]
     activations: tuple[Activation, ...]
     constants: tuple[Stored, ...]
+    regions: Mapping[Node, tuple[Plan, ...]] = field(default_factory=dict)
+
+    @property
+    def stores(self) -> bool:
+        """True if anything is stored in few bits, in regions too."""
+        inner = (p for plans in self.regions.values() for p in plans)
+        return bool(self.activations or self.constants) or any(p.stores for p in inner)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -45,9 +59,10 @@ class Plan:
         return tuple(d.name for d in self.decisions if not d.why)
 
 
-def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
+def plan(g: Graph, profile: Profile | None, options: QuantOptions, inside: bool = True) -> Plan:
     """Decide how `g` is stored.  A profile is needed unless only weights are converted.
 
+    Unless layers `inside` of loops and branches are wanted, these stay as they are.
     Raises ModelError for a profile of another graph, OptionError for a name to keep that is none.
     """
     check_graph(g)
@@ -56,17 +71,45 @@ def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
                           hint="profile_ranges(graph, samples)")  # fmt: skip
     if not isinstance(options, QuantOptions):
         raise OptionError(f"quantize: options is {told_of(options)}, expected QuantOptions(…)")
+    if profile is None and options.weights_only == "none":
+        raise OptionError("activations are quantised by a profile, but none is given",
+                          hint="profile_ranges makes one; weights_only needs none")  # fmt: skip
+    if profile is not None and options.weights_only == "none":
+        profile.check(g)
+    g = taken_in(g) if inside else g
     called = names(g)
     _check_names(g, called.values(), options)
+    return _planned(g, called, profile, options, inside)
+
+
+def _planned(
+    g: Graph, called: dict[Value, str], profile: Profile | None, options: QuantOptions, inside: bool
+) -> Plan:
+    """Return the plan of a graph and of its regions."""
+    own = _own(g, called, profile, options)
+    within = replace(options, convert_placeholders=False)
+    regions = {
+        n: tuple(_planned(r, called, profile, within, inside) for r in n.regions)
+        for n in g.nodes
+        if isinstance(n.op, Control)
+    }
+    inner = [d for plans in regions.values() for p in plans for d in p.decisions]
+    if not inside:
+        inner = [replace(d, why=INSIDE) for d in inner]
+        regions = {}
+    return replace(own, decisions=(*own.decisions, *inner), regions=regions)
+
+
+def _own(
+    g: Graph, called: dict[Value, str], profile: Profile | None, options: QuantOptions
+) -> Plan:
+    """Return the plan of a graph but for its regions."""
     if options.weights_only != "none":
         decisions, layers = _decided(g, called, options, _weightless)
         alone = tuple(weight_alone(x.node, x.weight, _name(called, x.weight), options)
                       for x in layers if x.weight is not None)  # fmt: skip
         return Plan(g, options, decisions, (), alone)
-    if profile is None:
-        raise OptionError("activations are quantised by a profile, but none is given",
-                          hint="profile_ranges makes one; weights_only needs none")  # fmt: skip
-    profile.check(g)
+    assert profile is not None, "only weights are stored without"
     seen = Activations(g, profile, options, called)
     decisions, layers = _decided(g, called, options, seen.obstacle)
     for unit in layers:
@@ -155,7 +198,8 @@ def _check_names(g: Graph, known: Iterable[str], options: QuantOptions) -> None:
     """Raise OptionError for a name to keep or convert that is neither a value's nor a kind."""
     for what, wanted in (("keep", options.keep), ("only", options.only)):
         if unknown := {n for n in wanted - set(known) if find_operator(n) is None}:
-            layers = [n.results[0].name for n in g.nodes if isinstance(n.op, HEAVY)]
+            nodes = (n for part in deep(g) for n in part.nodes)
+            layers = [n.results[0].name for n in nodes if isinstance(n.op, HEAVY)]
             raise OptionError(
                 f"{what} names {', '.join(sorted(unknown))}, which is no value and no operator",
                 hint=f"the layers are {', '.join(layers[:8])}{' …' * (len(layers) > 8)}",

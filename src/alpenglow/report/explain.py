@@ -107,7 +107,8 @@ def explain(
     told; noise is that of quantisation alone.
     """
     g, env = written(made, floats=True)
-    results = [d.node.results[0] for d in made.decisions]
+    whole = [d for d in made.decisions if d.node in made.graph.nodes]
+    results = [d.node.results[0] for d in whole]
     few = data.first(SAMPLES)
     noise = _noise(made.graph, g, env, results, few, threads)
     feeds = few.at(0)
@@ -117,15 +118,17 @@ def explain(
     after = _seconds(new, g, feeds, [env[v] for v in results])
     called = names(made.graph)
     layers = []
-    for d, v in zip(made.decisions, results, strict=True):
+    for d in made.decisions:
+        v = d.node.results[0]  # of one in a region neither noise nor time is known
         x = d.node.inputs[0]
         seen = profile.ranges.get(called.get(unmoved(x), "")) if profile and x else None
         low, high = (seen.low, seen.high) if seen else (math.nan, math.nan)
         line = seen.sparkline() if seen else ""
         layers.append(
             LayerReport(d.name, d.node.op.name, _stored(d, precision, keep), d.why,
-                        decibels(noise.get(v, math.nan)), low, high, line,
-                        before.layers.get(v, math.nan), after.layers.get(env[v], math.nan))
+                        decibels(noise[v]) if v in noise else math.nan, low, high, line,
+                        before.layers.get(v, math.nan),
+                        after.layers.get(env[v], math.nan) if v in env else math.nan)
         )  # fmt: skip
     notes = tuple(_notes(layers, before, after))
     return Explanation(tuple(layers), before.kernels, after.kernels, notes)

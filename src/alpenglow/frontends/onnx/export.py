@@ -98,7 +98,11 @@ class _PairWriter:
         self.behind: dict[str, list[onnx.NodeProto]] = {}
         self.notes: list[str] = []
         self.stored = 0
-        layers = [(d.name, d.node) for d in plan.decisions if not d.why]
+        chosen = [d for d in plan.decisions if not d.why]
+        layers = [(d.name, d.node) for d in chosen if d.node in plan.graph.nodes]
+        if len(layers) < len(chosen):
+            inside = ", ".join(d.name for d in chosen if d.node not in plan.graph.nodes)
+            self.notes.append(f"{inside}: inside of a loop or a branch, where no pairs are put")
         unknown = [n for n, node in layers if node.results[0].name and n not in self.makers]
         unknown += [n for n, node in layers if not self.origins(node)]
         if unknown:
