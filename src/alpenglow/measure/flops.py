@@ -6,9 +6,9 @@ are not work that anybody asked for, or too little to matter.  Of a graph as imp
 the model asks for; of a program it is what is done, which is less where convolutions take
 Winograd's way.
 
-The body of a `Scan` counts as often as it runs.  How often another loop runs is known to its data
-alone: one run of its body counts.  Of a branch the region counts that does more.  The program of a
-loop, whose turns are jumps, counts one turn of it, and both regions of a branch.
+A `Scan` does the work of its region as often as it runs.  A `While` counts for one turn, since data
+decide how many there are, and an `If` for the branch that does more.  In a program both kinds of
+loops are jumps, and count for one turn.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def _of_graph(g: Graph) -> int:
 def flops_of_node(n: Node) -> int:
     """Return the floating-point operations of one node of a graph."""
     ins = [None if v is None else v.type for v in n.inputs]
-    own = _of_op(n.op, ins, [v.type for v in n.results])
-    inside = [_of_graph(r) for r in n.regions]
+    inner = list(map(_of_graph, n.regions))
     match n.op:
-        case Scan(count):
-            return own + int(count) * sum(inside)
+        case Scan(count=count):
+            assert isinstance(count, int), "all extents are known"
+            return count * sum(inner)
         case If():
-            return own + max(inside)
-    return own + sum(inside)
+            return max(inner)
+    return _of_op(n.op, ins, [v.type for v in n.results]) + sum(inner)
 
 
 def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
