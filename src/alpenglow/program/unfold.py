@@ -42,9 +42,9 @@ class _Unfolding:
         for instr in self.program.instrs():
             match instr.op:
                 case While():
-                    body += self._loop(instr)
+                    body += _called(self._loop(instr), instr.names)
                 case If():
-                    body += self._branch(instr)
+                    body += _called(self._branch(instr), instr.names)
                 case _:
                     body.append(instr)
         return replace(self.program, buffers=self.buffers, body=tuple(body))
@@ -120,6 +120,11 @@ def _buffer(r: Region) -> str:
     """Return the buffer that a region fills."""
     assert r == whole(r.buffer, r.type), f"{r} is not all of its buffer, as a part takes it"
     return r.buffer
+
+
+def _called(instrs: list[Instr], names: tuple[str, ...]) -> list[Instr]:
+    """Return instructions that also go by the names of the loop or branch they are part of."""
+    return [replace(i, names=tuple(dict.fromkeys((*i.names, *names)))) for i in instrs]
 
 
 def _renamed(instr: Instr, names: Mapping[str, str]) -> Instr:
