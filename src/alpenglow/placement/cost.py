@@ -18,12 +18,16 @@ from alpenglow.compiler import Options
 from alpenglow.compiler.validate import made_up
 from alpenglow.driver.compile import compile
 from alpenglow.host.worker import Worker
+from alpenglow.ir.graph import Node
+from alpenglow.ir.op import Control
 from alpenglow.ir.types import Array
 from alpenglow.machines.registry import device_for
 from alpenglow.measure.flops import flops_by_type, flops_of, flops_of_node
 from alpenglow.measure.limit import limits, roofline, touched
 from alpenglow.measure.profile import profile
 from alpenglow.measure.sources import sources
+from alpenglow.ops.control.branch import If
+from alpenglow.ops.control.loop import Scan
 from alpenglow.placement.schedule import Schedule
 from alpenglow.program import Program
 from alpenglow.report.check import judged, planned
@@ -50,6 +54,7 @@ class Costs:
 def costs(s: Schedule, worker: Worker, options: Options, measured: bool) -> Costs:
     """Return what the nodes of a schedule cost on a worker.
 
+    A node of control flow is one node, of all turns that are known beforehand.
     Raises DeviceError or UnsupportedError where the worker's target does not run here: nothing is
     known of it then.
     """
@@ -63,17 +68,62 @@ def costs(s: Schedule, worker: Worker, options: Options, measured: bool) -> Cost
     program = planned(s.graph, worker.target, options=options)
     instrs = list(program.instrs())
     reasons = [" and ".join(why.values()) for _, why in judged(program, worker.target)]
+    run = 0.0
     if measured:
-        seconds, origins = _measured(s, worker, options)
+        run, seconds, origins = _measured(s, worker, options)
     else:
         seconds, origins = _estimated(program, worker, reasons), sources(instrs, s.graph)
     owners = _owners(s, origins)
     total, work = np.zeros(len(s.nodes)), [flops_of_node(node) for node in s.nodes]
+    numbers = {s.name(k): k for k in range(len(s.nodes))}
     for k, nodes in enumerate(owners):
-        heirs = nodes or next((o for o in owners[k:] if o), [len(s.nodes) - 1])
+        again = [numbers[name] for name in origins[k] if name in numbers]
+        heirs = nodes or again or next((o for o in owners[k:] if o), [len(s.nodes) - 1])
         total[max(heirs, key=lambda n: (work[n], n))] += seconds[k]
+    for k, node in enumerate(s.nodes):
+        if isinstance(node.op, Control):
+            total[k] = total[k] * _turns(node) if measured else _of_regions(node, worker, options)
+    if run and total.any():
+        # Parts are timed one by one, in between other work: what counts is the run.
+        total *= run / total.sum()
     joined = {n for nodes in owners if nodes for n in range(nodes[0] + 1, nodes[-1] + 1)}
     return Costs(total, _lacks(s, program, reasons), frozenset(joined))
+
+
+def _of_regions(node: Node, worker: Worker, options: Options) -> float:
+    """Return what a node of control flow is estimated to take: its region as often as that runs
+    for sure, or the branch that takes longer."""
+    each = [costs(Schedule(r), worker, options, measured=False).seconds.sum()
+            for r in node.regions if r.nodes]  # fmt: skip
+    longest = float(max(each, default=0.0))
+    match node.op:
+        case Scan(count=count):
+            assert isinstance(count, int), "all extents are known"
+            return count * longest
+    return longest
+
+
+def _turns(node: Node) -> float:
+    """Return how often the instructions of a node run, by and large: those of a `Scan` as often as
+    that says, of a `While` once, and of an `If` those of the branch that does more."""
+    if once := _flops_once(node):
+        return flops_of_node(node) / once
+    nodes = (n for r in node.regions for n in r.nodes if isinstance(n.op, Control))
+    inner = max(map(_turns, nodes), default=1.0)
+    match node.op:
+        case Scan(count=count):
+            assert isinstance(count, int), "all extents are known"
+            return count * inner
+        case If():
+            return inner / 2
+    return inner
+
+
+def _flops_once(node: Node) -> int:
+    """Return the operations of a node if all of its regions ran once."""
+    if not isinstance(node.op, Control):
+        return flops_of_node(node)
+    return sum(_flops_once(n) for r in node.regions for n in r.nodes)
 
 
 def _owners(s: Schedule, origins: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -92,17 +142,14 @@ def _lacks(s: Schedule, program: Program, reasons: Sequence[str]) -> dict[int, s
 
 def _measured(
     s: Schedule, worker: Worker, options: Options
-) -> tuple[list[float], list[tuple[str, ...]]]:
-    """Return the median seconds of instructions on random inputs, and what these come from."""
+) -> tuple[float, list[float], list[tuple[str, ...]]]:
+    """Return the median seconds of runs and of instructions on random inputs, and what these come
+    from."""
     exe = compile(s.graph.copy(), worker.target, worker.threads, options=options)
     rng = np.random.default_rng(0)
     feeds = {name: made_up(v.type, rng) for name, v in s.graph.inputs.items()}
     times = profile(exe, feeds, s.graph, ROUNDS)
-    parts = sum(p.seconds for p in times.parts)
-    # Parts are timed one by one, in between other work: what counts is the run.
-    scale = times.run / parts if parts else 1.0
-    seconds = [p.seconds * scale for p in times.parts]
-    return seconds, [p.sources for p in times.parts]
+    return times.run, [p.seconds for p in times.parts], [p.sources for p in times.parts]
 
 
 def _estimated(program: Program, worker: Worker, reasons: Sequence[str]) -> list[float]:
