@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from alpenglow.base.errors import OptionError
@@ -10,6 +10,7 @@ from alpenglow.base.words import shown, some
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value, require_graph
 from alpenglow.ir.misuse import told_of
+from alpenglow.ir.region import deep
 from alpenglow.ir.staged import StagedModel, refuse_staged
 
 
@@ -64,6 +65,14 @@ def _assigned(g: Graph, ends: Iterable[Value]) -> dict[str, Value]:
     return assigned
 
 
+def _inside(g: Graph) -> Iterator[Value]:
+    """Yield the values of nodes in regions."""
+    _, *regions = deep(g)
+    for region in regions:
+        for node in region.nodes:
+            yield from node.results
+
+
 def _named(g: Graph, name: str) -> Value:
     if name in g.callers_outputs():
         return g.outputs[name]
@@ -74,6 +83,12 @@ def _named(g: Graph, name: str) -> Value:
     if matching:
         many = f"{len(matching)} values of graph {shown(g.name)}"
         raise OptionError(f"{many} are called {shown(name)}")
+    if any(v.name == name for v in _inside(g)):
+        raise OptionError(
+            f"{shown(name)} is a value inside of a loop or a branch of graph {shown(g.name)}, "
+            "which cannot end there",
+            hint="evaluate(graph, feeds, after=…) is told of each node in each turn",
+        )
     last = [v.name for node in reversed(g.nodes) for v in node.results if v.name]
     raise OptionError(
         f"no value of graph {shown(g.name)} is called {shown(name)}; the last ones are "
