@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from alpenglow.base.errors import OptionError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
+from alpenglow.ir.region import deep
 from alpenglow.ops.product.contraction import Conv, MatMul
 
 PRECISIONS = ("f32", "bf16", "f16")
@@ -22,7 +23,8 @@ FOLLOWED = 3
 
 def check_kept(g: Graph, keep: Sequence[str]) -> None:
     """Raise OptionError if a name is that of no result and no operator that `keep` can name."""
-    known = {v.name for n in g.nodes for v in n.results} | {Conv.name, MatMul.name}
+    nodes = (n for part in deep(g) for n in part.nodes)
+    known = {v.name for n in nodes for v in n.results} | {Conv.name, MatMul.name}
     for name in keep:
         if name not in known:
             raise OptionError(
@@ -37,7 +39,7 @@ def known_as(g: Graph, keep: Collection[str]) -> frozenset[str]:
     A bias or a scale that joins a contraction takes the name of the result away with it.
     """
     names = set(keep)
-    for node in g.nodes:
+    for node in (n for part in deep(g) for n in part.nodes):
         if isinstance(node.op, Conv | MatMul) and node.output.name in keep:
             names.update(v.name for v in _followed(node) if v.name)
     return frozenset(names)
