@@ -7,9 +7,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Graph, Node, Value, require_graph
+from alpenglow.ir.op import Control
+from alpenglow.ir.region import captured, deep, lift
 from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.reduction.normalize import BatchNorm
@@ -36,11 +38,12 @@ def trainable(
     require_graph(graph)
     if names is None:
         raise OptionError("trainable: names is None, expected patterns of names", hint='"fc.*"')
+    patterns = [names] if isinstance(names, str) else list(names)
     g = graph.copy()
+    running = _running(g)
+    lift(g, lambda v: _may_be_trained(v) and v not in running and _matches(v, patterns))
     # What is trained has inputs besides, as labels: arguments are no longer what the model's were.
     g.metadata = replace(g.metadata, structure=None)
-    patterns = [names] if isinstance(names, str) else list(names)
-    running = {v for n in g.nodes if isinstance(n.op, BatchNorm) for v in n.inputs[3:]}
     able = [v for v in g.constants() if _may_be_trained(v) and v not in running]
     for pattern in patterns:
         if not any(fnmatchcase(v.name, pattern) for v in able):
@@ -49,13 +52,41 @@ def trainable(
                 f"no constant is called {shown(pattern)}; there are {known}",
                 hint="a pattern that matches one of them" if able else _without_constants(g),
             )
-    trained = {_variable(g, v) for v in able if any(fnmatchcase(v.name, p) for p in patterns)}
+    trained = {_variable(g, v) for v in able if _matches(v, patterns)}
     if statistics == "batch":
+        _require_no_norm_inside(g)
         for node in [n for n in g.nodes if isinstance(n.op, BatchNorm)]:
             if node.inputs[1] in trained:
                 _normalise_by_batch(g, node)
     g.prune()  # restores the order of nodes
     return g
+
+
+def _matches(v: Value, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(v.name, p) for p in patterns)
+
+
+def _running(g: Graph) -> set[Value]:
+    """Return the running means and variances of batch norms, in regions too."""
+    parts = list(deep(g))
+    nodes = [n for part in parts for n in part.nodes]
+    running = {v for n in nodes if isinstance(n.op, BatchNorm) for v in n.inputs[3:] if v}
+    for node in reversed(nodes):
+        if isinstance(node.op, Control):
+            running |= {v for v, own in captured(node) if running.intersection(own)}
+    return running
+
+
+def _require_no_norm_inside(g: Graph) -> None:
+    """Raise UnsupportedError for a batch norm in a region: nothing is assigned there."""
+    _, *regions = deep(g)
+    norms = (n for r in regions for n in r.nodes if isinstance(n.op, BatchNorm))
+    if (norm := next(norms, None)) is not None:
+        raise UnsupportedError(
+            f"batch_norm {shown(norm.output.name)} is inside of a loop or a branch, where it keeps "
+            "no running statistics",
+            hint='trainable(graph, statistics="running")',
+        )
 
 
 def _without_constants(g: Graph) -> str:
@@ -73,14 +104,16 @@ def inference(g: Graph, outputs: Sequence[str] | None = None) -> Graph:
     are left out.
     """
     g = g.copy()
-    for node in list(g.nodes):
-        match node.op:
-            case Dropout() | CustomGradient():
-                x = node.inputs[0]
-                assert x is not None, "x is there"
-                g.replace(node.output, x)
-            case BatchNormTraining(epsilon=epsilon) if node.inputs[3] in g.inputs.values():
-                g.replace(node.results[0], g(BatchNorm(epsilon), *node.inputs))
+    for part in deep(g):
+        for node in list(part.nodes):
+            match node.op:
+                case Dropout() | CustomGradient():
+                    x = node.inputs[0]
+                    assert x is not None, "x is there"
+                    part.replace(node.output, x)
+                case BatchNormTraining(epsilon=epsilon) if node.inputs[3] in g.inputs.values():
+                    part.replace(node.results[0], part(BatchNorm(epsilon), *node.inputs))
+        part.prune()
     for name in [n for n in g.outputs if n in g.initial]:
         del g.outputs[name]
     if outputs is not None:
