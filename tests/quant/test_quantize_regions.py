@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +14,7 @@ from alpenglow.calibration import profile_ranges
 from alpenglow.calibration.samples import Dataset
 from alpenglow.calibration.tune import tune
 from alpenglow.evaluate import evaluate
+from alpenglow.frontends.onnx.export import export
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.region import deep
 from alpenglow.ops.control.branch import If
@@ -105,8 +107,9 @@ def test_weights_of_a_loop_are_stored_alone(name: str) -> None:
     assert weight.inputs[0] is not None
     assert weight.inputs[0].type.dtype == "i4"
     assert not nodes(made, Quantize)
+    compiled = ag.compile(made, threads=1).run(given)
     for key, y in exact.items():
-        np.testing.assert_allclose(ag.compile(made, threads=1).run(given)[key], rounded[key], 1e-5, 1e-5)
+        np.testing.assert_allclose(compiled[key], rounded[key], 1e-5, 1e-5)
         assert np.abs(rounded[key] - y).max() < 0.5
 
 
@@ -168,7 +171,8 @@ def test_training_for_few_bits_rounds_what_is_around_a_loop() -> None:
 def with_an_end() -> Graph:
     """Return a loop, and a product of what it ends with."""
     g = rnn(6, 16)
-    g.output("end", g(MatMul(), g.outputs["h"], g.constant(weights(16, 16, 1)), name="last"))
+    matrix = g.constant(weights(16, 16, 1), "matrix")
+    g.output("last", g(MatMul(), g.outputs["h"], matrix, name="last"))
     return g
 
 
@@ -196,3 +200,15 @@ def test_a_report_tells_of_layers_in_loops() -> None:
     assert (last[0], last[2]) == ("last", "quantised")
     assert (product[0], product[2], product[3]) == ("product", "f32", "")
     assert "product stays in f32: it is kept as it is, as asked." in told.sentences()
+
+
+def test_pairs_in_a_file_are_put_around_a_loop_and_that_is_told() -> None:
+    g = with_an_end()
+    g.outputs["h"].name = "h"
+    profile = profile_ranges(g, [feeds(g, seed) for seed in range(4)], threads=1)
+    made = export(ag.export_onnx(g), plan(g, profile, QuantOptions()))
+
+    operators = Counter(n.op_type for n in made.model.graph.node)
+    assert operators["Scan"] == 1
+    assert operators["QuantizeLinear"] == 1
+    assert made.notes == ("product: inside of a loop or a branch, where no pairs are put",)
