@@ -2,9 +2,10 @@
 
 The nodes between are gone through backwards.  Each turns the gradients of its results into those
 of its operands: by the `gradient` of its operator; by its formula, if it is elementwise; by what
-it is lowered to, if it is composite.  Only floats and complex numbers have gradients, so what is
-computed by way of integers or booleans (positions, comparisons) counts as constant.  The gradient
-by a complex number has for parts the gradients by its parts.
+it is lowered to, if it is composite; by another loop or branch, if it is one (`control`).  Only
+floats and complex numbers have gradients, so what is computed by way of integers or booleans
+(positions, comparisons) counts as constant.  The gradient by a complex number has for parts the
+gradients by its parts.
 
 The new nodes are ordinary ones, so gradients of gradients need nothing more.  They compute anew
 what they need of the forward nodes; `cse` finds what is there twice.
@@ -21,10 +22,11 @@ from functools import partial
 
 from alpenglow.autodiff.beside import RULES
 from alpenglow.autodiff.branches import guarded, guards_left
+from alpenglow.autodiff.control import pull_back as through_control
 from alpenglow.autodiff.formula import pull_back
 from alpenglow.base.errors import OptionError, TypeRuleError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.op import Composite, Elementwise
+from alpenglow.ir.op import Composite, Control, Elementwise
 from alpenglow.ir.types import COMPLEX, FLOATS
 from alpenglow.ops.elementwise.algebra import plus
 from alpenglow.ops.reduction.reduction import filled
@@ -155,6 +157,8 @@ def _pull(
             return [
                 None if x in xs[:i] else dx for i, (x, dx) in enumerate(zip(xs, dxs, strict=True))
             ]
+        case Control():
+            return through_control(_sweep, g, node, dys, wanted)
     raise UnsupportedError(f"gradient: operator {op.name} has none", node=node.results[0].name)
 
 
