@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
+from alpenglow.base.errors import MemoryLimitError
+from alpenglow.ops.control.loop import Scan
+from alpenglow.ops.elementwise.activation import Tanh
 from alpenglow.ops.elementwise.arithmetic import Add, Mul
+from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.reduction.reduction import ReduceMax
 from alpenglow.ops.reduction.scan import CumSum
 from alpenglow.ops.tensor.movement import Broadcast
@@ -67,6 +71,34 @@ def test_what_cannot_be_made_again_is_tried_once() -> None:
 
 
 @pytest.mark.rest
+def around_a_loop() -> ag.Graph:
+    """Return a graph with a value that is read before a loop and behind it."""
+    body = ag.Graph("body")
+    _, h, w = (body.input(n, t) for n, t in (("i", "i64[]"), ("h", "f64[8,8]"), ("w", "f64[8,8]")))
+    body.output("h", body(Tanh(), body(MatMul(), body(CumSum(0), h), w)))
+    g = ag.Graph("around")
+    x, w, v = g.input("x", "f64[32,8]"), g.input("w", "f64[8,8]"), g.input("v", "f64[8,32]")
+    long = g(CumSum(0), x)
+    g.output("y", g(MatMul(), long, g.add(Scan(4, 1), [g(MatMul(), v, long), w], [body]).output))
+    return g
+
+
+def test_a_value_that_waits_for_the_end_of_a_loop_is_made_again() -> None:
+    g, random = around_a_loop(), np.random.default_rng(0)
+    feeds = {name: random.uniform(-1, 1, v.type.extents) for name, v in g.inputs.items()}
+    free = ag.compile(g, threads=1)
+    most = free.artifact.program.arena - 8 * 8 * 8
+    less = ag.compile(g, options=ag.Options(memory=most), threads=1)
+    programs = [exe.artifact.program for exe in (free, less)]
+    sums = [[i.op.name for i in p.instrs()].count("cum_sum") for p in programs]
+
+    assert sums == [2, 3]
+    assert less.artifact.program.arena <= most
+    np.testing.assert_array_equal(less.run(feeds)["y"], free.run(feeds)["y"])
+    with pytest.raises(MemoryLimitError, match="needs at least"):
+        ag.compile(g, options=ag.Options(memory=64), threads=1)
+
+
 def test_a_chain_of_thousands_is_not() -> None:
     """What would have to be run again before it may be as deep as it likes."""
     free = schedule(chains(3000, 16))
