@@ -53,7 +53,7 @@ PASSES = {p.name: p for p in table(Options(precision="bf16", keep=("kept",), mem
 """All passes, as they are where halves are asked for, one result is to be kept, and memory is
 short."""
 
-ALIKE = {"tidy": "simplify", "settle": "widen", "prepare": "widen"}
+ALIKE = {"captures": "control", "tidy": "simplify", "settle": "widen", "prepare": "widen"}
 """Passes that run what another runs, and so make the same of its cases."""
 
 TOLERANCE = {

@@ -4,6 +4,9 @@ A value that a loop hands on as it is is captured instead of carried, one that n
 carried at all, a constant stands in the region that reads it (where weights are packed), and what
 is computed of captured values alone is computed before the loop.  A branch whose condition is known
 is the region that runs.
+
+A gradient asks for a loop once more, which also stacks the values that are carried into each turn:
+the first results of that are those of the loop as it was, so one of the two is enough.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from dataclasses import dataclass, replace
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Control
-from alpenglow.ir.region import inlined
+from alpenglow.ir.region import inlined, take_in
+from alpenglow.ir.text import print_graph
 from alpenglow.ops.control.branch import If
 from alpenglow.ops.control.loop import Scan, While
 from alpenglow.ops.tensor.copy import Empty
@@ -24,13 +28,43 @@ from alpenglow.ops.tensor.movement import Broadcast
 
 def shrink_control(g: Graph) -> Graph:
     """Return the graph with loops and branches that do less; regions have been through it."""
+    for node in [n for n in g.nodes if isinstance(n.op, Scan)]:
+        _take_from_longer(g, node)
+    g.prune()
     for node in [n for n in g.nodes if isinstance(n.op, Control)]:
+        take_in(node)
         if isinstance(node.op, While | Scan):
             _Loop(g, node).shrink()
         elif isinstance(node.op, If):
             _branch(g, node)
     g.prune()
     return g
+
+
+def _take_from_longer(g: Graph, node: Node) -> None:
+    """Take the results of a loop from one that makes the same and more, if there is one."""
+    (body,) = node.regions
+    count = len(body.outputs)
+    operands = [v for v in node.inputs if v is not None]
+    users = min((v.users for v in operands), key=len, default={})
+    for other in users:
+        if other is node or other.op != node.op or other.inputs != node.inputs:
+            continue
+        (more,) = other.regions
+        if len(more.outputs) <= count or not any(map(g.users, other.results[count:])):
+            continue
+        if print_graph(_first(more, count)) == print_graph(_first(body, count)):
+            for old, new in zip(node.results, other.results, strict=False):
+                g.replace(old, new)
+            return
+
+
+def _first(body: Graph, count: int) -> Graph:
+    """Return a copy of a region that makes its first outputs alone."""
+    less = body.copy()
+    less.outputs = dict(list(less.outputs.items())[:count])
+    less.prune()
+    return less
 
 
 def _branch(g: Graph, node: Node) -> None:
@@ -58,13 +92,10 @@ class _Captured:
         self.inputs = [list(r.inputs.values())[len(r.inputs) - count :] for r in regions]
 
     def drop(self) -> None:
-        """Let constants stand in the regions, and let go of what is captured twice or not read."""
+        """Let go of what is captured twice, or not read."""
         first: dict[Value, int] = {}
         for k, v in enumerate(self.values):
-            if v.array is not None:
-                for region, inputs in zip(self.regions, self.inputs, strict=True):
-                    region.replace(inputs[k], v.detached())
-            elif first.setdefault(v, k) != k:
+            if first.setdefault(v, k) != k:
                 for region, inputs in zip(self.regions, self.inputs, strict=True):
                     region.replace(inputs[k], inputs[first[v]])
         read = [
@@ -128,7 +159,10 @@ class _Loop:
         made = self.region.outputs
         for c in [c for c in self.carried if made[c.output] is c.input]:
             self.carried.remove(c)
-            self.captured.append((c.first, c.input))
+            if c.first.array is None:
+                self.captured.append((c.first, c.input))
+            else:
+                self.region.replace(c.input, c.first.detached())
             self.g.replace(c.result, c.first)
 
     def _drop_unread(self) -> None:
@@ -157,7 +191,10 @@ class _Loop:
         return found
 
     def _hoist(self) -> None:
-        """Compute before the loop what captured values alone decide."""
+        """Compute before the loop what captured values alone decide.
+
+        What constants decide stays, as weights of few bits are kept so where they are read.
+        """
         outside: dict[Value, Value] = {inner: outer for outer, inner in self.captured}
         for node in self.region.nodes:
             if _stays(node) or not any(v is not None and v.array is None for v in node.inputs):
