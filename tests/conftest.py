@@ -274,9 +274,8 @@ def own_cache(session_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def loops_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave loops and branches to the runtime, as those are that no graph can hold."""
-    from alpenglow.frontends.stepped import StepImporter
-
-    monkeypatch.setattr(StepImporter, "_is_node", lambda *arguments: False)
+    importer = import_module("alpenglow.frontends.stepped").StepImporter
+    monkeypatch.setattr(importer, "_is_node", lambda *arguments: False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -246,9 +246,9 @@ def _placed(g: Graph, x: Value, along: Along, reverse: bool) -> Value:
 
 def _turned(g: Graph, x: Value) -> Value:
     """Return x with its first axis the other way round."""
-    rest = x.type.shape[1:]
-    starts, ends = (x.type.shape[0] - 1, *[0] * len(rest)), (-1, *rest)
-    return g(Slice(starts, ends, (-1, *[1] * len(rest))), x)
+    shape = x.type.shape
+    rest = len(shape) - 1
+    return g(Slice((shape[0] - 1, *[0] * rest), shape, (-1, *[1] * rest)), x)
 
 
 # ── branches ──
