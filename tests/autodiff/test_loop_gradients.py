@@ -33,7 +33,7 @@ from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.reduction.reduction import ReduceSum, as_type
 from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice
-from alpenglow.passes.simplify import simplify
+from alpenglow.passes.control import shrink_control
 from differences import check
 
 Build = Callable[..., Sequence[Value]]
@@ -411,7 +411,7 @@ def test_the_forward_loop_runs_once() -> None:
         del g.outputs[name]
     g.prune()
     assert len([n for n in g.nodes if isinstance(n.op, Scan)]) == 3
-    simplify(g)
+    shrink_control(g)
 
     assert len([n for n in g.nodes if isinstance(n.op, Scan)]) == 2
 

@@ -76,8 +76,8 @@ def test_the_body_of_a_scan_counts_as_often_as_it_runs() -> None:
     assert flops(recurrent(count=0)) == 0
 
 
-def test_of_a_program_one_turn_counts() -> None:
-    assert flops(ag.compile(recurrent(count=5)).artifact.program) == TURN
+def test_of_a_program_the_turns_count_that_are_laid_out() -> None:
+    assert flops(ag.compile(recurrent(count=5)).artifact.program) == 2 * TURN
 
 
 def test_a_loop_that_never_begins_leaves_what_it_carries() -> None:

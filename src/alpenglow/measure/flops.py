@@ -7,8 +7,8 @@ the model asks for; of a program it is what is done, which is less where convolu
 Winograd's way.
 
 A `Scan` does the work of its region as often as it runs.  A `While` counts for one turn, since data
-decide how many there are, and an `If` for the branch that does more.  In a program both kinds of
-loops are jumps, and count for one turn.
+decide how many there are, and an `If` for the branch that does more.  In a program loops are jumps:
+the turns count that are laid out, one or two (`program.unfold`), and both ways of a branch.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ QUICK = ("mnist8", "squeezenet11", "minilm_l6_int8w", "squeezenet11_qdq", "style
          "silero_vad_openvino_16k", "mtcnn_pnet")  # fmt: skip
 """The models of the usual run: of floats and of integers, of open extents, recurrent."""
 
-STAGED = frozenset({"silero_vad", "silero_vad_op18_ifless"})
+STAGED = frozenset({"silero_vad"})
 """The models whose graph depends on their data whatever their extents are."""
 
 
