@@ -63,6 +63,8 @@ def rows(program: Program, target: Target) -> tuple[OperatorCount, ...]:
     """Return how each operator of a program runs, interpreted ones first, then by count."""
     counts: Counter[tuple[str, How, str]] = Counter()
     for instr, reasons in judged(program, target):
+        if isinstance(instr.op, Jump):
+            continue
         # An instruction is one kernel: it is compiled as a whole or not at all.
         how: How = "interpreted" if reasons else "compiled"
         fused = f"it is fused with {', '.join(reasons)}" if reasons else ""
