@@ -24,12 +24,13 @@ from alpenglow.compiler.pipeline import table
 from alpenglow.frontends.onnx.converters import find, supported
 from alpenglow.frontends.onnx.hosted import Hosted, find_hosted, supported_on_host
 from alpenglow.frontends.onnx.table import Converter, Site
-from alpenglow.ir.op import Composite, Elementwise, Host, Op
+from alpenglow.ir.op import Composite, Control, Elementwise, Host, Op
 from alpenglow.ir.rewrite import Rule, Rules
 from alpenglow.loops import has_form
 from alpenglow.machines.vector import operators as cpu_operators
 from alpenglow.machines.vector import passes as cpu_passes
 from alpenglow.machines.vector.templates import templates
+from alpenglow.ops.control.jump import Jump
 from alpenglow.passes.table import Properties
 
 NAMING_MODULES = (ops.__name__, extras.__name__, frontends.__name__)
@@ -41,16 +42,18 @@ NEWEST_OPSET = 64
 OPERATORS = """\
 # Operators
 
-An operator is one class, of one of four kinds.  *Elementwise*: one formula over scalars.
+An operator is one class, of one of five kinds.  *Elementwise*: one formula over scalars.
 *Primitive*: a NumPy function, which machines implement.  *Composite*: an abbreviation for other
-operators, gone after the pass `lower`.  *Host*: a function of values that no graph holds, such as
-sequences and strings, applied between graphs.  A `?` marks an optional operand, a `*` any number
-of them.
+operators, gone after the pass `lower`.  *Control*: a loop or a branch, which runs the regions of
+its node ([control-flow.md](control-flow.md)).  *Host*: a function of values that no graph holds,
+such as sequences and strings, applied between graphs.  `jump` is of no kind: it is an instruction
+of programs alone.  A `?` marks an optional operand, a `*` any number of them.
 
 How an operator runs on a CPU: by a tuned *template*, as *loops*, as *addressing* (memory is read in
-another order; where no strides can say that, it is copied), *lowered* to others, or *interpreted*
-in NumPy.  Behind *ONNX* stand the operators whose converters use it, with the opset versions since
-which each converter holds; the last tables have all of them.
+another order; where no strides can say that, it is copied), as *jumps* between the instructions of
+its regions, *lowered* to others, or *interpreted* in NumPy.  Behind *ONNX* stand the operators
+whose converters use it, with the opset versions since which each converter holds; the last tables
+have all of them.
 
 This page is written by `tools/make_docs.py`.
 """
@@ -130,6 +133,10 @@ def kind(cls: type[Op]) -> str:
         return "elementwise"
     if issubclass(cls, Host):
         return "host"
+    if issubclass(cls, Control):
+        return "control"
+    if cls is Jump:
+        return "of programs"
     return "composite" if issubclass(cls, Composite) else "primitive"
 
 
@@ -137,8 +144,10 @@ def runs(cls: type[Op]) -> str:
     """Say how an operator runs on a CPU."""
     if issubclass(cls, Host):
         return "between graphs"
-    if issubclass(cls, Composite):
+    if issubclass(cls, Composite) or (issubclass(cls, Control) and cls.lower is not None):
         return "lowered"
+    if issubclass(cls, Control | Jump):
+        return "as jumps"
     if cls.name == "fused":
         return "as its parts"
     if cls.moves and cls.name != "fill":
