@@ -18,7 +18,7 @@ from alpenglow.extras.linalg.indefinite import Ldl, SolveLdl
 from alpenglow.extras.linalg.reflections import Qr, Reflect, Reflected
 from alpenglow.extras.linalg.solving import Lu, MatrixExp, SolveTriangular, Swaps
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.op import Host, Op
+from alpenglow.ir.op import Control, Host, Op
 from alpenglow.ir.types import (
     COMPLEX,
     FLOATS,
@@ -32,6 +32,7 @@ from alpenglow.ir.types import (
 )
 from alpenglow.machines.vector.operators.blocked import Ungroup
 from alpenglow.machines.vector.operators.few_bits import PackNibbles
+from alpenglow.ops.control.jump import Jump
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.random.mersenne import (
@@ -80,6 +81,8 @@ OPERATORS = [
     if cls.__module__.startswith("alpenglow.")
     and cls is not Fused  # a fused node is its body
     and not issubclass(cls, Host)  # tests/ops/test_host_operators.py applies these
+    and not issubclass(cls, Control)  # tests/region_cases.py and control_cases.py apply these
+    and cls is not Jump  # an instruction of programs
 ]
 
 every_operator = pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)

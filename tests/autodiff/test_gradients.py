@@ -24,9 +24,10 @@ from alpenglow.extras.linalg.factorization import Svd
 from alpenglow.extras.ml.tree import TreeEnsemble
 from alpenglow.extras.special.incomplete import IncompleteGamma, Zeta
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.op import Elementwise, Examples, Host, Op, Primitive
+from alpenglow.ir.op import Control, Elementwise, Examples, Host, Op, Primitive
 from alpenglow.ir.types import FLOATS, TensorType, type_of
 from alpenglow.machines.vector.operators import blocked, filters, winograd
+from alpenglow.ops.control.jump import Jump
 from alpenglow.ops.elementwise import activation, arithmetic, transcendental
 from alpenglow.ops.elementwise.activation import Elu, Mish, Relu, Selu, Sigmoid, Softplus, Swish
 from alpenglow.ops.elementwise.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, Sub
@@ -80,7 +81,7 @@ def derived() -> list[tuple[Op, tuple[Any, ...]]]:
     bring_extras()
     for cls in Op.registry.values():
         ours = cls.__module__.startswith("alpenglow.") and cls.__module__ not in LAYOUTS
-        if ours and cls is not Fused and not issubclass(cls, Host):
+        if ours and cls not in (Fused, Jump) and not issubclass(cls, Control | Host):
             found += [(op, tuple(operands)) for op, *operands in cls.examples()]
     return [(op, operands) for op, operands in found if applies(op, types_of(operands))]
 
