@@ -22,9 +22,9 @@ from pages import BLOCK, with_outputs
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PROGRAMS = (
-    "tour", "ago", "dynamic", "state", "host", "placement", "quantization", "add-an-operator",
-    "add-a-pass", "add-a-machine", "add-a-front-end", "architecture", "coming-from", "export",
-    "memory", "training",
+    "tour", "ago", "control-flow", "dynamic", "state", "host", "placement", "quantization",
+    "add-an-operator", "add-a-pass", "add-a-machine", "add-a-front-end", "architecture",
+    "coming-from", "export", "memory", "training",
 )  # fmt: skip
 
 
