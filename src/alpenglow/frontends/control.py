@@ -1,10 +1,11 @@
 """Operations that run functions or regions: in their place stand the steps of a body.
 
 Of branches the one that is taken is imported, if it is known which.  Otherwise short ones are all
-computed, and one result is chosen, if they cannot end the call; others wait for what decides.  A
-loop that turns a few times, as `counted` finds, is imported turn by turn.  Any other is the
-runtime's (`ir.staged`): it begins with its condition, computed once, and each turn is the body with
-the condition behind it.
+computed, and one result is chosen, if they cannot end the call.  A loop of a few iterations, as
+`counted` finds, is imported iteration by iteration.  Other branches and loops become nodes of the
+graph (`regions`).  If a graph cannot hold them, branches wait for the condition, and a loop is left
+to the runtime (`ir.staged`): it begins with its condition, computed once, and each iteration is the
+body with the condition behind it.
 """
 
 from __future__ import annotations

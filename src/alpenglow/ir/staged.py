@@ -1,8 +1,8 @@
 """Models that are imported in parts, because what comes later depends on what was computed before.
 
-Where a model needs the elements of a tensor to say what its graph is (the axes of a reduction, the
-branch of an If, how many boxes are left), the import is cut: the part before is compiled and run,
-and the import goes on with the elements known.  What no graph can hold (loops, sequences, strings)
+Where a model needs the elements of a tensor to say what its graph is (the axes of a reduction, how
+many boxes are left), the import is cut: the part before is compiled and run, and the import goes on
+with the elements known.  What no graph can hold (sequences, strings, loops whose types change)
 stands between the parts as an *action*.  `runtime.staged.staged` runs such models; front ends give
 them.
 """
