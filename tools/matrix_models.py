@@ -1,4 +1,4 @@
-"""The models of `matrix.py`: a CNN, attention, an LSTM, a decoder and a loop, from each source."""
+"""The models of `matrix.py`: a CNN, attention, an LSTM, a decoder, a loop, a selection by data."""
 
 from __future__ import annotations
 
@@ -122,8 +122,18 @@ ONNX = {
                 else_branch = other () => (float[4] c) { c = Add(before, before) }>
         }>
     }""", {}, {}),
+    "selection": ("""selection (float[6] x) => (float[M] y) {
+        zero = Constant<value = int64[1] {0}>()
+        r = Relu(x)
+        at = NonZero(r)
+        rows = Squeeze(at, zero)
+        y = Gather(r, rows)
+    }""", {}, {}),
 }  # fmt: skip
 """Models of ONNX as text, their extents and their state; weights are drawn."""
+
+SMALL = ("CNN", "loop", "selection")
+"""Models of ONNX that a sample runs; only the last is in parts."""
 
 STABLEHLO = {
     "attention": """module @attention {
@@ -167,7 +177,7 @@ def models(folder: Path, everything: bool) -> Iterator[Model]:
         fill(proto)
         path = folder / f"{name}.onnx"
         onnx.save(proto, path)
-        yield Model(name, "ONNX", path, extents, state=state, is_small=name in ("CNN", "loop"))
+        yield Model(name, "ONNX", path, extents, state=state, is_small=name in SMALL)
     yield Model("CNN", "graph", by_hand(), {"N": 2}, is_small=True)
     for name, text in STABLEHLO.items():
         path = folder / f"{name}.mlir"
