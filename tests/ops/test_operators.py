@@ -56,7 +56,7 @@ def test_examples_vary_every_attribute(cls: type[Op]) -> None:
 ABSURD = (np.zeros(2, np.float32), [1, 2], {}, b"x", (object(),), np.int64(1), 1j, 10**30)
 
 
-@pytest.mark.parametrize("cls", [c for c in Op.registry.values() if c is not Fused])
+@pytest.mark.parametrize("cls", [c for c in Op.registry.values() if hasattr(c, "examples")])
 def test_an_attribute_that_is_not_what_its_field_holds_is_refused(cls: type[Op]) -> None:
     op = next(iter(cls.examples()))[0]
 

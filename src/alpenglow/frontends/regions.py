@@ -97,7 +97,7 @@ def _while(step: Step[P], control: While[P], importer: Around[P]) -> Sequence[Va
     made = [inner.find(n) for n in body.outputs]
     region = _closed(inner, names, [_flag(inner.g, inner.find(going_of(after))), *made])
     importer.leave(inner)
-    return _turning(importer, region, going, carried)
+    return _turning(importer, region, going, carried, turns_of(region, carried))
 
 
 def _repeat(step: Step[P], control: Repeat[P], importer: Around[P]) -> Sequence[Value]:
@@ -122,19 +122,36 @@ def _repeat(step: Step[P], control: Repeat[P], importer: Around[P]) -> Sequence[
         goes_on = inner.g(BitAnd(), goes_on, inner.g(Less(), after, limit))
     region = _closed(inner, [turn, *names], [goes_on, after, *made])
     importer.leave(inner)
-    return _turning(importer, region, going, [start, *carried])[1:]
+    carried = [start, *carried]
+    count, begins = turns_of(region, carried), _begins(going)
+    if count is not None:  # what ends the loop is asked after the first turn, not before it
+        count = None if begins is None else max(count, 1) if begins else 0
+    return _turning(importer, region, going, carried, count)[1:]
+
+
+def _begins(going: Value) -> bool | None:
+    """Return whether a loop has a first turn; None if data decides."""
+    match going:
+        case Value(producer=Node(BitAnd(), [Value() as a, Value() as b])):
+            both = {_begins(a), _begins(b)}
+            return False if False in both else None if None in both else True
+        case Value(producer=Node(Less(), [Value() as a, Value() as b])):
+            start, end = _integer(a), _integer(b)
+            return None if start is None or end is None else start < end
+        case Value(producer=Node(Reshape(), [Value() as x])):
+            return _begins(x)
+    return None if going.array is None else bool(going.array)
 
 
 def _turning(
-    importer: Around[Any], region: Graph, going: Value, carried: Sequence[Value]
+    importer: Around[Any], region: Graph, going: Value, carried: Sequence[Value], count: int | None
 ) -> Sequence[Value]:
-    """Return the results of a loop; as a `Scan` where it is known how often it turns."""
+    """Return the results of a loop; as a `Scan` if it is known how often it turns."""
     wanted = [FLAG, *(v.type for v in carried)]
     found = [v.type for v in region.outputs.values()]
     if found != wanted:
         raise UnsupportedError(f"a loop makes {loop.shown(found)} of {loop.shown(wanted)}")
     captured = [importer.find(n) for n in list(region.inputs)[len(carried) :]]
-    count = turns_of(region, carried)
     if count is None:
         op, operands = loop.While(len(carried)), [going, *carried, *captured]
         return importer.g.add(op, operands, [region]).results
@@ -149,7 +166,7 @@ def turns_of(region: Graph, carried: Sequence[Value]) -> int | None:
     """Return how often the region of a loop runs that counts; None if data decides.
 
     Its first output says whether it goes on: as long as counters, each begun at a constant and
-    made larger by one, are less than constants.
+    made larger by a constant, are less than constants.  The same is asked before the first turn.
     """
     going, *made = region.outputs.values()
     conditions, counts = [going], []

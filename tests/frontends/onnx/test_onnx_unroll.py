@@ -140,6 +140,38 @@ def test_a_constant_that_ends_the_loop_does() -> None:
     assert len(exe.run({"x": numbers(5), "w": numbers(5)})["ys"]) == 1
 
 
+@pytest.mark.parametrize("go", [True, False, None])
+@pytest.mark.parametrize("trips", [None, 0, 1, 9])
+@pytest.mark.parametrize("limit", [5, 0, -3, 100])
+@pytest.mark.sampled(12)
+def test_what_ends_a_loop_is_asked_after_its_first_turn(
+    limit: int, trips: int | None, go: bool | None
+) -> None:
+    body = graph(
+        [
+            node("Add", ["k", "one"], ["after"]),
+            node("Add", ["h", "h"], ["h2"]),
+            node("Less", ["after", "limit"], ["goes"]),
+        ],
+        [*ITERATION, info("k", (), I64), info("h", ["K"])],
+        [GOES, info("after", (), I64), info("h2", ["K"])],
+    )
+    constants = {"zero": 0, "one": 1, "limit": limit} | ({} if trips is None else {"n": trips})
+    operands = ["" if trips is None else "n", "" if go is None else "first", "zero", "x"]
+    inputs = [info("x", ["K"]), info("first", (), BOOL)]
+    made = model([node("Loop", operands, ["count", "y"], body=body)], inputs, ["count", "y"],
+                 {name: np.int64(i) for name, i in constants.items()})  # fmt: skip
+    exe = ag.compile(made)
+    most = max(limit, 1) if trips is None else min(trips, max(limit, 1))
+    count = 0 if go is False else most
+
+    for _ in range(2):
+        found = exe.run({"x": np.ones(3, np.float32), "first": np.array(go is not False)})
+
+        assert found["count"] == count
+        np.testing.assert_array_equal(found["y"], np.full(3, 2.0**count, np.float32))
+
+
 def test_a_branch_in_a_body_is_one_in_each_turn() -> None:
     then = graph([node("Neg", ["h"], ["r"])], (), ["r"])
     # A product of open extents is too much for both branches to be computed.
