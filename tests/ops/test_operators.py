@@ -23,7 +23,6 @@ from alpenglow.ir.op import Composite, Elementwise, Op, Primitive
 from alpenglow.ir.text import parse_graph, print_graph
 from alpenglow.ir.types import FLOATS
 from alpenglow.machines.vector.select import compiles
-from alpenglow.ops.fused import Fused
 from alpenglow.passes.lower import lower
 from operator_cases import (
     OPERATORS,
