@@ -189,6 +189,11 @@ def _uses(
 
 
 def _leaves(v: Value | None, end: Value) -> Iterator[Value]:
+    """Yield those of the values `behind` v that are not computed element by element."""
+    return (x for x in behind(v, end) if not _is_by_element(x))
+
+
+def behind(v: Value | None, end: Value) -> Iterator[Value]:
     """Yield the values at the places of whose elements alone an element of `v` is computed.
 
     The search ends at `end`, at constants and at operators that are not elementwise.
@@ -199,11 +204,14 @@ def _leaves(v: Value | None, end: Value) -> Iterator[Value]:
         if v is None or v in seen or v.array is not None:
             continue
         seen.add(v)
-        node = v.producer
-        if node is not None and isinstance(node.op, Elementwise | Broadcast | InRange):
-            waiting += node.inputs
-        else:
-            yield v
+        yield v
+        if v.producer is not None and _is_by_element(v):
+            waiting += v.producer.inputs
+
+
+def _is_by_element(v: Value) -> bool:
+    node = v.producer
+    return node is not None and isinstance(node.op, Elementwise | Broadcast | InRange)
 
 
 def _order(roles: Roles, uses: Sequence[tuple[Window, Axes]]) -> list[int]:

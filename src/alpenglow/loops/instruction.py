@@ -13,7 +13,7 @@ from alpenglow.ir.target import Facts
 from alpenglow.ir.types import FLOATS, INTS
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Blend, Expr, Splat
-from alpenglow.loops.axes import Merged, merge_axes, merge_roles
+from alpenglow.loops.axes import Merged, behind, merge_axes, merge_roles
 from alpenglow.loops.blocks import Along, in_blocks, rows_in_blocks, vectors_along
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
@@ -212,7 +212,11 @@ def _fused(
         return
     assert len(outs) == 1, "what is fused to another operator has one result"
     types = () if merged is None else zip(anchor.inputs, merged.types, strict=True)
-    k.seen = {v: t for v, t in types if v is not None and t is not None}
+    k.seen = {
+        x: x.type.with_shape(t.shape)
+        for v, t in types if v is not None and t is not None
+        for x in (v, *behind(v, anchor.output))
+    }  # fmt: skip
     if type(anchor.op) in PULLS:
         assert merged is None or merged.op == anchor.op, f"{anchor.op} has other axes"
         drive(k, outs[0], lambda at: k.pulled(results[0], at, leaves))

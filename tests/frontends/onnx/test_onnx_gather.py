@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError
 from alpenglow.evaluate import apply, evaluate
 from alpenglow.frontends.onnx import load
@@ -92,6 +93,18 @@ def test_scatter_nd_agrees(depth: int) -> None:
     model = node_model("ScatterND", feeds, opset=13)
 
     assert_close(runtimes(model, feeds), ours(model, feeds), 0)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 4)])
+@pytest.mark.parametrize("count", [1, 2])
+def test_scatter_nd_is_compiled_with_the_check_of_its_indices(
+    count: int, shape: tuple[int, ...]
+) -> None:
+    feeds = {"x": drawn(*shape), "i": np.array([[2], [0]])[:count], "u": drawn(count, *shape[1:])}
+    model = node_model("ScatterND", feeds, opset=13)
+    found = list(ag.compile(model).run(feeds).values())
+
+    assert_close(runtimes(model, feeds), found, 0)
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
