@@ -197,6 +197,8 @@ def _steps(
             return None
     if k >= len(carried) or made[k] is not after or after.type.dtype not in INTS:
         return None
+    handed_on = {v: first for v, end, first in zip(inputs, made, carried, strict=False) if v is end}
+    step, limit = handed_on.get(step, step), handed_on.get(limit, limit)
     start, by, end = _integer(carried[k]), _integer(step), _integer(limit)
     if start is None or by is None or end is None or by < 1:
         return None
