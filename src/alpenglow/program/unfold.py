@@ -56,7 +56,7 @@ class _Unfolding:
         where it was; so a short loop has two turns in a row, and only one that ends after an odd
         number of turns copies.
         """
-        (part,) = instr.parts
+        part = unfold(instr.parts[0])
         going, *xs = instr.reads()
         first, captured = xs[: len(instr.outs)], xs[len(instr.outs) :]
         flag = whole(self._add(Buffer("going", 1, "arena", FLAG)), FLAG)
@@ -68,6 +68,7 @@ class _Unfolding:
             if cell.exit not in ("", name):
                 homes[cell.exit] = self._add(replace(part.buffers[cell.exit], space="arena"))
                 ends.append(_copy(whole(homes[cell.exit], out.type), out))
+        outer = set(homes)
         turn = self._placed(part, homes)
         starts = [_copy(x, out) for x, out in zip(first, instr.outs, strict=True) if x != out]
         starts.append(_copy(going, flag))
@@ -75,7 +76,10 @@ class _Unfolding:
             turn += ends
             return [*starts, _jump(len(turn) + 2, flag, when=False), *turn, _jump(-len(turn), flag)]
         there = {r.buffer: w.buffer for i in ends for r, w in zip(i.reads(), i.outs, strict=True)}
-        back = [_renamed(i, there | {w: r for r, w in there.items()}) for i in turn]
+        there |= {w: r for r, w in there.items()}
+        # What lives within a turn has other buffers in the other one, and so lives no longer.
+        kept = {n for n, b in part.buffers.items() if b.space == "const"} | outer
+        back = self._placed(part, {n: there.get(b, b) for n, b in homes.items() if n in kept})
         both = [*turn, _jump(len(back) + 3, flag, when=False), *back]
         return [
             *starts,
@@ -90,7 +94,7 @@ class _Unfolding:
         """Return both branches, the second behind a jump over the first."""
         condition, *captured = instr.reads()
         ways = []
-        for part in instr.parts:
+        for part in map(unfold, instr.parts):
             homes = dict(zip(part.inputs, map(_buffer, captured), strict=True))
             homes |= dict(zip(part.outputs, map(_buffer, instr.outs), strict=True))
             ways.append(self._placed(part, homes))
@@ -98,16 +102,14 @@ class _Unfolding:
         past = [_jump(len(other) + 1)] if other else []
         return [_jump(len(then) + len(past) + 1, condition, when=False), *then, *past, *other]
 
-    def _placed(self, part: Program, homes: Mapping[str, str]) -> list[Instr]:
-        """Return the instructions of a part; `homes` are the buffers here of what it has from
-        outside, or gives there."""
-        part = unfold(part)
-        names = dict(homes)
+    def _placed(self, part: Program, homes: dict[str, str]) -> list[Instr]:
+        """Return the instructions of a part, unfolded; `homes` are the buffers here of what it has
+        from outside, or gives there.  All that it has besides gets a home, too."""
         for name, b in part.buffers.items():
-            if name not in names:
+            if name not in homes:
                 assert b.space in ("arena", "const"), f"{name} of a part has no home"
-                names[name] = self._add(b)
-        return [_renamed(i, names) for i in part.instrs()]
+                homes[name] = self._add(b)
+        return [_renamed(i, homes) for i in part.instrs()]
 
     def _add(self, b: Buffer) -> str:
         """Add a buffer, and return its name, which no other has."""
@@ -128,10 +130,10 @@ def _called(instrs: list[Instr], names: tuple[str, ...]) -> list[Instr]:
 
 
 def _renamed(instr: Instr, names: Mapping[str, str]) -> Instr:
-    """Return an instruction on other buffers: those that are called otherwise in `names`."""
+    """Return an instruction on the buffers that those of a part are here."""
 
     def renamed(r: Region) -> Region:
-        return replace(r, buffer=names.get(r.buffer, r.buffer))
+        return replace(r, buffer=names[r.buffer])
 
     ins = tuple(None if r is None else renamed(r) for r in instr.ins)
     return replace(instr, outs=tuple(map(renamed, instr.outs)), ins=ins)
