@@ -90,8 +90,8 @@ def wheel(made: ag.Bundle, graph: ag.Graph, feeds: Mapping[str, Any]) -> dict[st
         package = import_module(made.name)
     finally:
         sys.path.remove(str(site))
-    caller = package.session() if hasattr(package, "session") else package
-    results = caller.run(*(feeds[n] for n in graph.callers_inputs()))
+    call = package.session() if hasattr(package, "session") else package.run
+    results = call(*(feeds[n] for n in graph.callers_inputs()))
     names = list(graph.callers_outputs())
     return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
 

@@ -365,7 +365,7 @@ def test_values_are_substituted_in_what_was_derived() -> None:
 def test_only_floats_are_differentiated(which: str) -> None:
     g = Graph("whole")
     x, n = g.input("x", "f32[2]"), g.input("n", "i64[2]")
-    with pytest.raises(TypeRuleError, match="expected floats"):
+    with pytest.raises(TypeRuleError, match=r"expected floats\n  try: "):
         gradients(g, n if which == "y" else x, [n if which == "x" else x])
 
 
@@ -385,7 +385,7 @@ def test_an_operator_without_gradient_is_named(monkeypatch: pytest.MonkeyPatch) 
     g = Graph("dark")
     x = g.input("x", "f32[3]")
     y = g(Opaque(), x, name="unseen")
-    with pytest.raises(UnsupportedError, match=r"opaque has none[^z]*unseen"):
+    with pytest.raises(UnsupportedError, match=r"opaque has none[^z]*unseen.\n  try: ag"):
         gradients(g, y, [x])
 
 

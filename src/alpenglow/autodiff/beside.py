@@ -14,6 +14,7 @@ import numpy as np
 
 from alpenglow.autodiff import recurrent
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.words import FIX_DIMENSIONS
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
@@ -67,7 +68,10 @@ def pad(op: Pad, b: Graph, dy: Value, x: Value) -> Value:
         if amounts == (0, 0):
             continue
         if not known(extent):
-            raise UnsupportedError(f"gradient: {op.name} by {op.mode} along an open extent")
+            raise UnsupportedError(
+                f"gradient: {op.name} by {op.mode} along a dynamic dimension has none",
+                hint=FIX_DIMENSIONS,
+            )
         places = np.pad(np.arange(extent), amounts, mode=op.mode)  # type: ignore[call-overload]
         dy = summed_at(b, dy, b.constant(places.astype(np.int64)), axis, extent)
     return dy
@@ -101,7 +105,9 @@ def _input_of_conv(op: Conv, b: Graph, dy: Value, x: Value, w: Value) -> Value:
         reached = (dy.type.shape[2 + i] - 1) * strides[i] + span - cut
         missed.append(x.type.shape[2 + i] - reached)
     if not all(isinstance(n, int) for n in missed):
-        raise UnsupportedError("gradient: conv with strides has none for open extents")
+        raise UnsupportedError(
+            "gradient: conv with strides has none for dynamic dimensions", hint=FIX_DIMENSIONS
+        )
     back = ConvTranspose(strides, pads, dilations, tuple(map(int, missed)), op.group)
     return b(back, dy, w)
 

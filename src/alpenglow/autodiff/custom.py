@@ -39,7 +39,8 @@ def custom_gradient(g: Graph, y: Value, xs: Sequence[Value], backward: Backward)
     for i, v in enumerate((y, *xs)):
         if v.type.dtype not in FLOATS | COMPLEX:
             raise TypeRuleError(
-                f"custom_gradient: {f'x{i - 1}' if i else 'y'} is {v.type}, expected floats"
+                f"custom_gradient: {f'x{i - 1}' if i else 'y'} is {v.type}, expected floats",
+                hint="leave out of xs what is no float; Cast y to f32",
             )
     b = Graph("backward")
     dy = b.input("dy", y.type)

@@ -36,6 +36,12 @@ Grads = list[Value | None]
 SMOOTH = FLOATS | COMPLEX
 """Element types of what has a gradient."""
 
+WITHOUT_GRADIENT = (
+    "ag.custom_gradient(g, y, xs, backward), which states the gradient of y, or "
+    "train.stop_gradient(g, y), which takes y as a constant"
+)
+"""The hint of a refusal that has none of its own."""
+
 
 def gradients(
     g: Graph, y: Value, xs: Sequence[Value], fixed: Sequence[Value] = (), dy: Value | None = None
@@ -50,10 +56,19 @@ def gradients(
         if not isinstance(v, Value):
             raise OptionError(f"gradients: {v!r} is no Value", hint="graph.outputs['y']")
         if v.type.dtype not in (FLOATS if v is y else SMOOTH):
-            raise TypeRuleError(f"gradient: {v} has none, expected floats")
+            raise TypeRuleError(
+                f"gradient: {v} has none, expected floats",
+                hint="gradients of a loss that is computed from outputs of floats"
+                if v is y
+                else "Cast to f32 and gradients with respect to its result",
+            )
     before = len(g.nodes)
     seed = filled(g, 1, y) if dy is None else dy
-    dxs = _sweep(g, leading_to(g, [y], [*xs, *fixed]), [(y, seed)], xs, fixed)
+    try:
+        dxs = _sweep(g, leading_to(g, [y], [*xs, *fixed]), [(y, seed)], xs, fixed)
+    except UnsupportedError as error:
+        error.hint = error.hint or WITHOUT_GRADIENT
+        raise
     grads = [
         filled(g, 0, x) if dx is None else dx for x, dx in zip(xs, dxs, strict=True)
     ]  # fmt: skip

@@ -16,6 +16,9 @@ LONGEST = 80
 LONGEST_TOLD = 4000
 """How many characters of a message are printed."""
 
+FIX_DIMENSIONS = "fix the dimensions: graph.bind({'N': 4})"
+"""The hint of what is not supported for dynamic dimensions of a graph."""
+
 _QUOTED = re.compile(rf"(?<!\w)'(?=\S)([^']{{{LONGEST + 1},}})'(?!\w)")
 _WORD = re.compile(rf"[^\s/'…]{{{LONGEST + 1},}}")
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.base.words import FIX_DIMENSIONS
 from alpenglow.ir.dims import Dim, ceil_div, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import (
@@ -269,7 +270,9 @@ class Frames(Primitive):
         Block m of frame f lies on block f + m of x; `OverlapAdd` looks at blocks, not at elements.
         """
         if not known(self.length):
-            raise UnsupportedError("gradient: frames has none for an open length")
+            raise UnsupportedError(
+                "gradient: frames has none for a dynamic length", hint=FIX_DIMENSIONS
+            )
         axis, rank, step = self.axis % x.type.rank, x.type.rank, self.step
         blocks = ceil_div(self.length, step)
         after = (*[0] * (axis + 1), blocks * step - self.length, *[0] * (rank - axis - 1))

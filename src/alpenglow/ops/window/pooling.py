@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.base.words import FIX_DIMENSIONS
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
@@ -188,7 +189,9 @@ class AveragePool(Primitive):
         """Divide each element among its window, and add the windows up where they lie."""
         spatial = x.type.shape[2:]
         if any(map(is_open, spatial)):
-            raise UnsupportedError("gradient: average_pool has none for open extents")
+            raise UnsupportedError(
+                "gradient: average_pool has none for dynamic dimensions", hint=FIX_DIMENSIONS
+            )
         n, c, *places = dy.type.shape
         wide = in_floats(b, dy)
         counts = self.counts((1, 1, *map(int, spatial)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.base.words import FIX_DIMENSIONS
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
@@ -70,7 +71,9 @@ class OverlapAdd(Primitive):
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
         """Cut the windows out again: read the image at their places, and zeros around it."""
         if not x.type.static or not dy.type.static:
-            raise UnsupportedError("gradient: overlap_add has none for open extents")
+            raise UnsupportedError(
+                "gradient: overlap_add has none for dynamic dimensions", hint=FIX_DIMENSIONS
+            )
         n, c, *image = dy.type.extents
         rank, size = len(image), int(np.prod(image, dtype=np.int64))
         edges = zip(self.pads[:rank], self.pads[rank:], strict=True)
