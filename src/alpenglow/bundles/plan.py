@@ -84,7 +84,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """What one entry point does: calls and jumps in order, and the memory that they need.
+    """The calls and jumps of one entry point, in order, and the memory that they need.
 
     One that runs on machines of several targets has `choices`, from the least to the best, of which
     `branches` are the first; `scratch` is what the one needs that needs most.  One that `checks`
@@ -353,7 +353,10 @@ class _Maker:
 def _led(
     calls: Sequence[Step], jumps: Mapping[int, int], begins: Sequence[int]
 ) -> Iterator[Step]:
-    """Yield calls with jumps that lead to calls; `begins` has those of the instructions in `jumps`.
+    """Yield calls; a jump leads to the first call of an instruction.
+
+    `jumps` are the instructions that jumps lead to, by call, and `begins` the first calls of all
+    instructions.
     """
     for number, call in enumerate(calls):
         yield replace(call, to=begins[jumps[number]]) if isinstance(call, Goto) else call

@@ -114,7 +114,7 @@ def _seen_inside(region: Graph) -> Iterator[Value]:
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """A node of control flow, and what computes its operands: `names` are those of the outputs."""
+    """A node of control flow, and `run`, which computes its operands as outputs called `names`."""
 
     node: Node
     run: Runs | None

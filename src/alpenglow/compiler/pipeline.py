@@ -341,9 +341,9 @@ def run_stages(
 
 
 def deep(p: Pass, ir: Any, target: Target) -> Any:
-    """Return what a pass makes of a graph or a program, and of what control flow in it runs.
+    """Apply a pass to a graph or a program, and before that to the regions of loops and branches.
 
-    Regions come first.  What makes a program of a graph makes those of its regions itself.
+    A pass from graphs to programs goes through regions itself.
     """
     if isinstance(ir, Graph) and "program" not in p.makes:
         for node in ir.nodes:

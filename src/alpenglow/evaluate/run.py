@@ -13,7 +13,7 @@ from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.ops.fused import Fused
 
 After = Callable[[Node, Sequence[Array | None], Sequence[Array]], None]
-"""What is told of a node that has been applied: the node, its operands and its results."""
+"""A function that is called after each node, with the node, its operands and its results."""
 
 
 def evaluate(

@@ -73,12 +73,12 @@ class Along:
 
 @dataclass(frozen=True, slots=True)
 class Scan(Generic[P]):
-    """The body runs `count` times.  Its operands are those of `leading`, the carried values, and a
+    """The body runs `count` times.  Its operands are the `leading` ones, the carried values, and a
     row of each scanned operand.  Its results are the carried values of the next iteration, and rows
     that are stacked.
 
-    `leading` are the shapes of the number of the iteration, an i64, and of a true value, as far as
-    the body has them.  A scan that is `short` is imported turn by turn.
+    `leading` are the shapes of the number of the iteration, an i64, and of a true value: both, the
+    first alone, or none.  A scan that is `short` is imported turn by turn.
     """
 
     body: Region[P]
@@ -92,8 +92,8 @@ class Scan(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Repeat(Generic[P]):
-    """The body runs on the operands `leading`, as those of a scan, and on what is carried; it makes
-    whether the loop goes on, and what is carried anew.
+    """The body runs on `leading` operands, like the body of a scan, and on the carried values.  It
+    returns whether the loop goes on, and the carried values of the next iteration.
 
     It does not run if `going` is false at first, and at most as often as `trips` says; "" is one
     that is absent.

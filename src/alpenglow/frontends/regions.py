@@ -1,8 +1,9 @@
 """Loops and branches as nodes: what they run is imported as graphs of their own (`ops.control`).
 
-A body reads what stands around it by name; whatever it reads so is an operand of the node.  What a
-graph cannot hold (types that change from turn to turn, what is random, changed or left for later)
-raises UnsupportedError, and the importer has another way.
+A body reads values of the graph around it by name; each value that it reads is an operand of the
+node.  If a graph cannot hold the loop or branch (types that change from iteration to iteration,
+random values, variables, values left for later), `node_of` raises UnsupportedError, and the
+importer tries another way.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class StepImporter(PartImporter, Generic[P]):
         return v
 
     def _captured(self, name: str) -> Value:
-        """Return what a body states, or what stands around it: a constant, or an input."""
+        """Return the value that a body states, or a constant or input for a value around it."""
         assert self.around is not None, "of bodies only"
         try:
             return self._stated(name)

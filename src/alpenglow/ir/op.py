@@ -285,7 +285,7 @@ def is_composite(op: Op) -> bool:
 R = TypeVar("R")
 
 Run = Callable[[R, Sequence[Array]], Sequence[Array]]
-"""What runs a region, a graph or a program, on an array for each of its inputs."""
+"""A function that runs a region, a graph or a program, on an array for each of its inputs."""
 
 
 def find_operator(name: str) -> type[Op] | None:

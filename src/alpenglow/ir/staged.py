@@ -2,9 +2,9 @@
 
 Where a model needs the elements of a tensor to say what its graph is (the axes of a reduction, how
 many boxes are left), the import is cut: the part before is compiled and run, and the import goes on
-with the elements known.  What no graph can hold (sequences, strings, loops whose types change)
-stands between the parts as an *action*.  `runtime.staged.staged` runs such models; front ends give
-them.
+with the elements known.  An operation that no graph can hold (on sequences or strings, a loop whose
+types change) stands between the parts as an *action*.  `runtime.staged.staged` runs such models;
+front ends give them.
 """
 
 from __future__ import annotations

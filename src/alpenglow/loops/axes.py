@@ -189,7 +189,7 @@ def _uses(
 
 
 def _leaves(v: Value | None, end: Value) -> Iterator[Value]:
-    """Yield those of the values `behind` v that are not computed element by element."""
+    """Yield the values `behind` v that are not computed element by element."""
     return (x for x in behind(v, end) if not _is_by_element(x))
 
 

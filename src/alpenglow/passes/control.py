@@ -1,12 +1,12 @@
-"""Control flow made smaller: loops carry only what changes, and what does not is computed once.
+"""Control flow made smaller: loops carry only values that change, and compute the others once.
 
-A value that a loop hands on as it is is captured instead of carried, one that nobody reads is not
-carried at all, a constant stands in the region that reads it (where weights are packed), and what
-is computed of captured values alone is computed before the loop.  A branch whose condition is known
-is the region that runs.
+A loop captures a value that it hands on unchanged, and does not carry a value that is not read.  A
+constant stands in the region that reads it, where weights are packed.  A node that reads captured
+values alone is computed before the loop.  A branch whose condition is known becomes the region
+that runs.
 
-A gradient asks for a loop once more, which also stacks the values that are carried into each turn:
-the first results of that are those of the loop as it was, so one of the two is enough.
+A gradient adds a copy of a loop that also stacks the values that are carried into each iteration.
+The copy has all results of the first loop, so the first loop is removed.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class _Captured:
 
 @dataclass
 class _Carried:
-    """What a loop carries: its first value, its input in the region, the name of its output there,
-    and its result."""
+    """A carried value: its first value, its input in the region, the name of its output there,
+    and the result of the loop."""
 
     first: Value
     input: Value
@@ -191,9 +191,9 @@ class _Loop:
         return found
 
     def _hoist(self) -> None:
-        """Compute before the loop what captured values alone decide.
+        """Move nodes that read captured values alone in front of the loop.
 
-        What constants decide stays, as weights of few bits are kept so where they are read.
+        Nodes that read constants alone stay: low-bit weights are dequantized where they are read.
         """
         outside: dict[Value, Value] = {inner: outer for outer, inner in self.captured}
         for node in self.region.nodes:

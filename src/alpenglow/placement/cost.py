@@ -91,8 +91,10 @@ def costs(s: Schedule, worker: Worker, options: Options, measured: bool) -> Cost
 
 
 def _of_regions(node: Node, worker: Worker, options: Options) -> float:
-    """Return what a node of control flow is estimated to take: its region as often as that runs
-    for sure, or the branch that takes longer."""
+    """Return the estimated seconds of a loop or branch.
+
+    A `Scan` runs its region `count` times, a `While` once, and an `If` runs the slower branch.
+    """
     each = [costs(Schedule(r), worker, options, measured=False).seconds.sum()
             for r in node.regions if r.nodes]  # fmt: skip
     longest = float(max(each, default=0.0))
@@ -104,8 +106,10 @@ def _of_regions(node: Node, worker: Worker, options: Options) -> float:
 
 
 def _turns(node: Node) -> float:
-    """Return how often the instructions of a node run, by and large: those of a `Scan` as often as
-    that says, of a `While` once, and of an `If` those of the branch that does more."""
+    """Return how often the instructions of a node run, on average.
+
+    A `Scan` runs its region `count` times, a `While` once, and an `If` runs one of two branches.
+    """
     if once := _flops_once(node):
         return flops_of_node(node) / once
     nodes = (n for r in node.regions for n in r.nodes if isinstance(n.op, Control))

@@ -109,7 +109,7 @@ def step(memory: Memory, instr: Instr) -> int:
 
 
 def _run(part: Program, arrays: Sequence[Array]) -> list[Array]:
-    """Return what a part makes of what it carries and captures: what it carries comes last."""
+    """Run a part on carried and captured values; return its outputs, then the carried values."""
     feeds = dict(zip((*part.variables, *part.inputs), arrays, strict=True))
     outputs = interpret(part, feeds)
     names = (*(part.names.get(n, n) for n in part.outputs), *part.variables)

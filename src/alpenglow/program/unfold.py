@@ -1,8 +1,8 @@
 """Control flow as jumps: programs of regions are laid out inside the program around them.
 
-What a loop carries lies where its results do: it is copied there first, and each turn makes it
-anew.  So memory is planned for all of a program at once, and below it there are only instructions
-in order, and jumps among them.
+The carried values of a loop lie in the buffers of its results: first values are copied there
+before the loop, and each iteration writes the next ones there.  So memory is planned for a whole
+program at once, and later stages see instructions in order, and jumps among them.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class _Unfolding:
     def _loop(self, instr: Instr) -> list[Instr]:
         """Return the turns of a loop: whether there is one is asked before it.
 
-        What a turn cannot make in place it makes in another buffer, and the next turn makes it
-        where it was; so a short loop has two turns in a row, and only one that ends after an odd
-        number of turns copies.
+        A value that an iteration cannot compute in place it writes to a second buffer, and the next
+        iteration writes it to the first again.  So a short loop is laid out as two iterations, and
+        copies only if it ends after an odd number.
         """
         part = unfold(instr.parts[0])
         going, *xs = instr.reads()
@@ -130,7 +130,7 @@ def _called(instrs: list[Instr], names: tuple[str, ...]) -> list[Instr]:
 
 
 def _renamed(instr: Instr, names: Mapping[str, str]) -> Instr:
-    """Return an instruction on the buffers that those of a part are here."""
+    """Return an instruction of a part, on the buffers that `names` gives for the part's buffers."""
 
     def renamed(r: Region) -> Region:
         return replace(r, buffer=names[r.buffer])

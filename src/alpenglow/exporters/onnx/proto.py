@@ -90,9 +90,10 @@ Typed = tuple[Tensor, TensorType]
 def graph_of(
     body: Writer, given: Sequence[Typed], made: Sequence[Typed]
 ) -> tuple[onnx.GraphProto, list[str]]:
-    """Return what was written as a graph, and the names of what it reads outside of it.
+    """Return the written lines as a graph, and the names of the outer tensors that they read.
 
-    What it makes is of lines of its own, each once: ONNX allows no other outputs.
+    ONNX demands that each output is made by a line of this graph, and is no other output: an
+    Identity copies the rest.
     """
     own = {n for x in body.lines for n in x.outputs}
     outs: dict[str, TensorType] = {}

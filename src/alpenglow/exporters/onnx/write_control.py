@@ -1,7 +1,7 @@
 """Writers of control flow: regions become graphs among the attributes of If, Loop and Scan.
 
-What a region captures is read by its name outside, as ONNX has it.  A `Scan` is ONNX's where its
-count is known and not 0; else it is a Loop, which may take no turn: runtimes refuse no rows.
+A region reads a captured value by its name outside, as in ONNX.  A `Scan` is written as a Scan if
+its count is known and not 0, and else as a Loop: runtimes refuse a Scan without rows.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What cannot be written, why, and whether a newer opset has what it needs.
+    """A node that cannot be written, why, and whether a newer opset has what it needs.
 
-    `name` is that of a tensor, "" for one without.
+    `name` is the name of a tensor of it, in quotes, or "".
     """
 
     name: str
@@ -96,8 +96,8 @@ class Writer:
     extents (`extents.py`).  `taken` has the names of all tensors, and `numbers` the last number
     behind each name that several wanted; `outputs` is what those of the graph are called, `wanted`
     the name that a value is to have for it, and `held` are the names of tensors of values.  `late`
-    writes what was put off until it is read; `node` is that which is being written.  `failures` are
-    those of all nodes, of graphs inside of this one too.
+    writes what was put off until it is read; `node` is the node that is being written.  `failures`
+    has the failures of all nodes, in graphs inside of this one too.
     """
 
     opset: int

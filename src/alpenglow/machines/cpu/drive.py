@@ -7,12 +7,12 @@ from alpenglow.machines.cpu.walk import ENTRY
 
 
 def drive_ir(waking: int) -> str:
-    """Return what runs a table with jumps (`JUMPS`) as LLVM IR.
+    """Return LLVM IR of the function that runs a table with jumps (`JUMPS`).
 
     `i64 drive(ptr mailbox, ptr table, i64 count, i64 workers, ptr word, i64 from)` begins at entry
-    `from`.  What lies between two jumps runs as `lead` runs it, or `alone` where no entry has parts
-    for several threads; so does all with one worker, who needs no mailbox.  It returns `count`, or,
-    if helpers must be woken, with which entry to go on after that: their number then stands in the
+    `from`.  It calls `lead` for the entries between two jumps, or `alone` if none of these has
+    parts for several threads or there is one worker, who needs no mailbox.  It returns `count`; or,
+    if helpers must be woken, the entry to go on from afterwards, with the number of helpers in the
     mailbox, `waking` bytes behind its beginning.
     """
     return f"""

@@ -1,4 +1,4 @@
-"""Jumps: what loops and branches are in a program, once their regions are laid out in it."""
+"""Jumps: loops and branches become jumps when their regions are laid out in the program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
 
 FLAG = TensorType("bool", ())
-"""What decides: one truth value."""
+"""The type of the truth value that decides about a jump."""
 
 
 class Jump(Op):

@@ -74,7 +74,7 @@ class Copies:
 def copies(program: Program, it: Itinerary) -> tuple[Copies, Copies]:
     """Return what a call on arrays of the host copies to the device, and what to the host.
 
-    Extents of the program are numbers.  What a loop copies in each turn counts once.
+    Extents of the program are numbers.  A copy in each iteration of a loop counts once.
     """
     moved: dict[Side, list[str]] = {"device": [], "host": sorted(it.left)}
     for leg in it.legs:
@@ -88,10 +88,10 @@ def copies(program: Program, it: Itinerary) -> tuple[Copies, Copies]:
 
 
 def itinerary(program: Program, table: Iterable[Entry]) -> Itinerary:
-    """Return what happens; runs on the device are as long as they can be.
+    """Return the moves and runs of a call; runs on the device are as long as they can be.
 
-    Jumps are decided on the host.  Before each, and before what one leads to, all that is alive
-    goes to the device, so that every way there leaves the newest contents on the same side.
+    Jumps are decided on the host.  Before each jump, and before each entry that a jump leads to,
+    all live buffers move to the device, so that on every path their newest contents are there.
     """
     steps = list(zip(table, program.instrs(), strict=True))
     sides = _Sides(program, steps)

@@ -163,9 +163,9 @@ class Layout:
 
     A call `is_table` if it is one table that runs once from end to end, with nothing interpreted or
     hidden; it `has_jumps` if it has loops or branches, and `remembers` if there are variables.
-    `results` are the names of the outputs, as the caller knows them, `hidden` those of the inputs
-    that the runtime fills.  If it `streams`, it is told before each span, and after it.  `files`
-    are those that constants are mapped from.
+    `results` are the names of the outputs, as the caller knows them, and `hidden` the names of the
+    inputs that the runtime fills.  If it `streams`, it is told before each span, and after it.
+    Constants are mapped from `files`.
     """
 
     streams = False
