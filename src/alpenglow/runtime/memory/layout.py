@@ -1,8 +1,7 @@
 """Layouts: an artifact installed in this process, and the argument tables of its calls.
 
-What a call hands to compiled code is a table of numbers: addresses of constants, of places in an
-arena, of the caller's arrays, and run-time extents.  A layout knows what is in it for all time and
-what follows from the extents of a call; `Bound` is the table for one choice of extents.  An
+A layout computes the argument table of a call from the `slots` of its artifact and from the extents
+of the call, and plans the arena for them; `Bound` is the table for one choice of extents.  An
 artifact without open extents has one.
 """
 
@@ -11,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,19 +22,19 @@ import numpy as np
 from alpenglow.base.mapped import maps_of
 from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.dims import Sym
 from alpenglow.ir.types import Array
-from alpenglow.machines.api import JUMPS, Artifact, Entry
+from alpenglow.machines.api import Artifact
 from alpenglow.machines.registry import this_process
 from alpenglow.ops.control.jump import Jump
-from alpenglow.ops.tensor.in_range import InRange
-from alpenglow.program import Buffer, Instr, Program, Region
+from alpenglow.program import Buffer, Instr, Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import Memory
 from alpenglow.program.offsets import Block, assign_offsets
 from alpenglow.program.plan import lifetimes
 from alpenglow.runtime.call.calls import StopWord
-from alpenglow.runtime.call.faults import Faults, check_in
+from alpenglow.runtime.call.faults import Faults
+from alpenglow.runtime.memory.slots import Slots
 
 KEPT, KEPT_NBYTES = 1024, 4 << 20
 """How many choices of extents a layout remembers, and how much of tables for them: each token that
@@ -46,21 +45,6 @@ MOST_ROOMS = 8
 
 MOST_CONTEXTS = 64
 """For how many choices of extents the tables in an arena are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Entries [begin, end) of the table: compiled, or one interpreted instruction, or a jump."""
-
-    begin: int
-    end: int
-    number: int = -1
-    """Which of the interpreted instructions it is."""
-    jump: Jump | None = None
-    to: int = -1
-    """After a jump: at which span to go on."""
-    slot: int = -1
-    """Where the address of the flag of a jump stands among the arguments; -1: it has none."""
 
 
 Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
@@ -175,67 +159,23 @@ class Layout:
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = _aligned(artifact)
         address = self._installed(artifact)
-        self._numbers: dict[Sym, int] = {}  # what follows from the extents of a call
-        self._args: list[int] = []
-        self._computed: list[tuple[int, int]] = []  # slot of an extent, its number
-        self._offsets: list[tuple[int, str, int, int]] = []  # slot, buffer, offset, number or -1
-        self._shifted: list[tuple[int, int]] = []  # slot in a constant, number that is added
-        self._stops: list[int] = []  # slots of the address of the stop word
-        self._faults: list[int] = []  # slots of the addresses of words for data out of range
-        self.checks: list[InRange] = []  # what may leave something there
-        self._callers: dict[str, list[tuple[int, Dim]]] = {}
-        self.spans: list[Span] = []
+        self._slots = self._laid_out(address)
         program = self.artifact.program
-        for b in program.buffers.values():
-            if b.space in ("input", "output", "variable"):
-                self._callers[b.name] = []
-        table: list[tuple[int, int, int]] = []
-        extents: list[Dim] = []
+        self.checks, self.spans = self._slots.checks, self._slots.spans
+        self.has_jumps = self._slots.has_jumps
         self.files = maps_of(b.array for b in program.buffers.values())
-        self._interpreted = 0
-        pairs = list(zip(self.artifact.table, program.instrs(), strict=True))
-        jumps = {n: n + i.op.by for n, (_, i) in enumerate(pairs) if isinstance(i.op, Jump)}
-        self.has_jumps = bool(jumps)
-        # Jumps are in the table, unless something between them is interpreted.
-        apart = any(not e.kernel and n not in jumps for n, (e, _) in enumerate(pairs))
-        of_instr: list[int] = []
-        for number, (entry, instr) in enumerate(pairs):
-            lands = apart and number in jumps.values()
-            continues = self._continues(instr) and not lands
-            op = instr.op
-            if isinstance(op, Jump) and apart:
-                slot = len(self._args) if instr.ins else -1
-                here = len(table)
-                self.spans.append(Span(here, here, -1, op, jumps[number], slot))
-                self._lay_out(instr, entry)
-            elif not entry.kernel and not isinstance(op, Jump):
-                self.spans.append(Span(len(table), len(table), self._interpreted))
-                self._interpreted += 1
-            else:
-                begin = self.spans.pop().begin if continues else len(table)
-                if isinstance(op, Jump):
-                    table.append((op.by % (1 << 64), 8 * len(self._args), 0))
-                    extents.append(JUMPS[op.when if instr.ins else None])
-                else:
-                    table.append((address(entry.kernel), 8 * len(self._args), 0))
-                    extents.append(entry.extent)
-                self.spans.append(Span(begin, len(table)))
-                self._lay_out(instr, entry)
-            of_instr.append(len(self.spans) - 1)
-        of_instr.append(len(self.spans))
-        self.spans = [replace(s, to=of_instr[s.to]) if s.jump else s for s in self.spans]
-        self.entries = len(table)
-        self.table = np.array(table or [(0, 0, 0)], np.uint64)
+        self.entries = len(self._slots.table)
+        self.table = np.array(self._slots.table or [(0, 0, 0)], np.uint64)
         in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
         self.hidden = program.hidden
-        self.is_table = in_one_piece and not self.hidden and not jumps
+        self.is_table = in_one_piece and not self.hidden and not self.has_jumps
         self.remembers = bool(program.variables)
         self.results = [program.names.get(n, n) for n in program.outputs]
-        self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
-        self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
         self._lives = lifetimes(program)
-        self._outer = {n: t for n in self._callers if (t := program.buffers[n].type) is not None}
-        self._prepare(program, artifact.guards)
+        self._outer = {
+            n: t for n in self._slots.callers if (t := program.buffers[n].type) is not None
+        }
+        self._prepare(program, self._slots)
         self._rooms: list[Room] = []  # those free, where extents are open
         self._plans: dict[tuple[int, ...], tuple[Array, int]] = {}
         self._bounds: OrderedDict[tuple[int, ...], Bound] = OrderedDict()
@@ -250,83 +190,43 @@ class Layout:
         self._code = this_process().install(artifact)
         return self._code.address
 
-    def _prepare(self, program: Program, guards: Iterable[tuple[Sym, str]]) -> None:
+    def _laid_out(self, address: Callable[[str], int]) -> Slots:
+        """Return the slots of the argument table, given where kernels lie."""
+        return Slots(self.artifact, address)
+
+    def _prepare(self, program: Program, slots: Slots) -> None:
         """Get ready what makes binding fast: index arrays, and functions of the symbols."""
-        number = {name: i for i, name in enumerate(self._lives)}
-        self._template = np.array(self._args, np.int64)
+        order = {name: i for i, name in enumerate(self._lives)}
+        extents = slots.extents
+        self._extents = [(i, slots.number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
+        self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
+        self._template = np.array(slots.args, np.int64)
         self._kept = min(KEPT, max(MOST_CONTEXTS, KEPT_NBYTES // max(self._template.nbytes, 1)))
-        self.arena_slots = np.array([slot for slot, *_ in self._offsets], np.intp)
-        self.stop_slots = np.array(self._stops, np.intp)
-        self.fault_slots = np.array(self._faults, np.intp)
-        self._arena_buffers = np.array([number[b] for _, b, _, _ in self._offsets], np.intp)
-        self._arena_fixed = np.array([offset for _, _, offset, _ in self._offsets], np.int64)
+        self.arena_slots = np.array([slot for slot, *_ in slots.arena], np.intp)
+        self.stop_slots = np.array(slots.stops, np.intp)
+        self.fault_slots = np.array(slots.faults, np.intp)
+        self._arena_buffers = np.array([order[b] for _, b, _, _ in slots.arena], np.intp)
+        self._arena_fixed = np.array([offset for _, _, offset, _ in slots.arena], np.int64)
         # Number -1 is the 0 that is appended to what is computed.
-        self._arena_numbers = np.array([n for *_, n in self._offsets], np.intp)
-        self._extent_slots = np.array([slot for slot, _ in self._computed], np.intp)
-        self._extent_numbers = np.array([n for _, n in self._computed], np.intp)
-        self._shifted_slots = np.array([slot for slot, _ in self._shifted], np.intp)
-        self._shifted_numbers = np.array([n for _, n in self._shifted], np.intp)
+        self._arena_numbers = np.array([n for *_, n in slots.arena], np.intp)
+        self._extent_slots = np.array([slot for slot, _ in slots.computed], np.intp)
+        self._extent_numbers = np.array([n for _, n in slots.computed], np.intp)
+        self._shifted_slots = np.array([slot for slot, _ in slots.shifted], np.intp)
+        self._shifted_numbers = np.array([n for _, n in slots.shifted], np.intp)
         self.symbols = sorted(self._symbols())
         sizes = [program.buffers[name].nbytes for name in self._lives]
         shapes = ["(" + "".join(f"{d}, " for d in t.shape) + ")" for t in self._outer.values()]
-        offsets = [str(d) for uses in self._callers.values() for _, d in uses]
-        self._compute = compiled(self.symbols, [str(d) for d in self._numbers])
+        self._compute = compiled(self.symbols, [str(d) for d in slots.numbers])
         self._sizes = compiled(self.symbols, list(map(str, sizes)))
         self._shapes = compiled(self.symbols, shapes)
-        self._shifts = compiled(self.symbols, offsets)
-        conditions = [f"({d}) {relation} 0" for d, relation in guards]
+        self._shifts = compiled(self.symbols, list(map(str, slots.offsets())))
+        conditions = [f"({d}) {relation} 0" for d, relation in self.artifact.guards]
         self._guard = compiled(self.symbols, [" and ".join(conditions) or "True"], "")
-
-    def _continues(self, instr: Instr) -> bool:
-        """Return whether an instruction runs in one go with what is compiled before it."""
-        last = self.spans[-1] if self.spans else None
-        return last is not None and last.number < 0 and last.jump is None
-
-    def _number(self, dim: Sym) -> int:
-        return self._numbers.setdefault(dim, len(self._numbers))
-
-    def _lay_out(self, instr: Instr, entry: Entry) -> None:
-        """Add the arguments of one instruction."""
-        for r in (*instr.outs, *instr.reads()):
-            self._args.append(self._address(r, len(self._args)))
-        if entry.stops:
-            self._stops.append(len(self._args))
-            self._args.append(0)
-        if entry.faults:
-            self.checks.append(check_in(instr))
-            self._faults.append(len(self._args))
-            self._args.append(0)
-        for dim in entry.extents:
-            self._computed.append((len(self._args), self._number(dim)))
-            self._args.append(0)
-
-    def _address(self, r: Region, slot: int) -> int:
-        """Return what is known of the address of a region; the rest is added for each call."""
-        b = self.artifact.program.buffers[r.buffer]
-        offset: Dim = r.offset * r.type.numpy.itemsize
-        if b.space == "const":
-            base = self._constant(b)
-            if not isinstance(offset, Sym):
-                return base + offset
-            self._shifted.append((slot, self._number(offset)))
-            return base
-        if b.space == "arena":
-            open_ = isinstance(offset, Sym)
-            number = self._number(offset) if isinstance(offset, Sym) else -1
-            self._offsets.append((slot, r.buffer, 0 if open_ else int(offset), number))
-        else:
-            self._callers[r.buffer].append((slot, offset))
-        return 0
-
-    def _constant(self, b: Buffer) -> int:
-        """Return where an instruction finds a constant."""
-        assert b.array is not None, f"{b.name} is a constant without contents"
-        return int(b.array.ctypes.data)
 
     def _symbols(self) -> set[str]:
         outer = {n for t in self._outer.values() if t is not None for n in t.symbols()}
         guarded = {n for d, _ in self.artifact.guards for n in dims.names(d)}
-        return outer | guarded | {n for d in self._numbers for n in dims.names(d)}
+        return outer | guarded | {n for d in self._slots.numbers for n in dims.names(d)}
 
     def enter(self, span: int) -> None:
         """Return when a span may run; of a layout that streams."""
@@ -359,7 +259,7 @@ class Layout:
             places[self._arena_buffers] + self._arena_fixed + computed[self._arena_numbers]
         )
         args[self._extent_slots] = computed[self._extent_numbers]
-        if self._shifted:
+        if self._slots.shifted:
             args[self._shifted_slots] += computed[self._shifted_numbers]
         extents = self._fixed_extents
         if self._extents:
@@ -368,13 +268,13 @@ class Layout:
                 extents[i] = computed[number]
         shift = iter(self._shifts(*numbers))
         slots = {n: [(slot, next(shift)) for slot, _ in uses]
-                 for n, uses in self._callers.items()}  # fmt: skip
+                 for n, uses in self._slots.callers.items()}  # fmt: skip
         shapes = self._shapes(*numbers)
         forms = {n: (t.numpy, shape)
                  for (n, t), shape in zip(self._outer.items(), shapes, strict=True)}  # fmt: skip
         interpreted: list[Instr] = []
         make = None
-        if self._interpreted:
+        if self._slots.interpreted:
             memory = self.exact(values, places, arena)
             pairs = zip(self.artifact.table, memory.instrs(), strict=True)
             interpreted = [i for e, i in pairs if not e.kernel and not isinstance(i.op, Jump)]
@@ -398,12 +298,12 @@ class Layout:
     @property
     def arguments(self) -> int:
         """How many arguments a call hands to compiled code."""
-        return len(self._args)
+        return len(self._slots.args)
 
     def spread(self, values: Mapping[str, int | Array], count: int) -> Spread:
         """Return the tables of `count` calls whose extents are known: arrays where they differ."""
         columns = [values[s] for s in self.symbols]
-        computed = np.zeros((count, len(self._numbers) + 1), np.int64)
+        computed = np.zeros((count, len(self._slots.numbers) + 1), np.int64)
         for i, column in enumerate(self._compute(*columns)):
             computed[:, i] = column
         sizes = tuple(int(np.max(size)) for size in self._sizes(*columns))
@@ -417,11 +317,11 @@ class Layout:
         for i, number in self._extents:
             extents[:, i] = computed[:, number]
         shift = iter(self._shifts(*columns))
-        for uses in self._callers.values():
+        for uses in self._slots.callers.values():
             for slot, _ in uses:
                 args[:, slot] = next(shift)
         slots = {n: np.array([slot for slot, _ in uses], np.intp)
-                 for n, uses in self._callers.items()}  # fmt: skip
+                 for n, uses in self._slots.callers.items()}  # fmt: skip
         return Spread(args, extents, arena, slots)
 
     def _planned(self, numbers: tuple[int, ...]) -> tuple[Array, int]:

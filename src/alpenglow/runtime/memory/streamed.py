@@ -12,7 +12,7 @@ call, not the end of the process.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from alpenglow.ops.control.jump import Jump
 from alpenglow.ops.tensor.gather import Gather
 from alpenglow.program import Buffer, Instr
 from alpenglow.runtime.memory.layout import Bound, Context, Layout, address_of
+from alpenglow.runtime.memory.slots import Slots
 
 SMALL = 1 << 16
 """Weights of fewer bytes stay where the file is mapped."""
@@ -157,6 +158,32 @@ class ReadAhead:
             self._file.read_into(piece.offset, self._memory[begin : begin + piece.nbytes].data)
 
 
+class StreamedSlots(Slots):
+    """Slots with addresses in the halves for weights that are read ahead; spans end with segments.
+
+    `of_span` has the segment of each span of compiled entries.
+    """
+
+    def __init__(
+        self, artifact: Artifact, address: Callable[[str], int], parts: Segments, ahead: ReadAhead
+    ) -> None:
+        self._segments, self._ahead, self._segment = parts, ahead, -1
+        self.of_span: dict[int, int] = {}
+        super().__init__(artifact, address)
+
+    def continues(self, instr: Instr) -> bool:
+        before, self._segment = self._segment, self._segments.of[instr]
+        return super().continues(instr) and self._segment == before
+
+    def lay_out(self, instr: Instr, entry: Entry) -> None:
+        self.of_span[len(self.spans) - 1] = self._segment
+        super().lay_out(instr, entry)
+
+    def constant(self, b: Buffer) -> int:
+        ahead = self._ahead.address(self._segment, b.name)
+        return super().constant(b) if ahead is None else ahead
+
+
 class StreamedLayout(Layout):
     """An artifact whose weights are read as calls go on, one call at a time."""
 
@@ -166,23 +193,14 @@ class StreamedLayout(Layout):
         """Let weights take `nbytes`; raise MemoryLimitError if that is too little."""
         self._segments = segments(artifact, file, nbytes)
         self._ahead = ReadAhead(file, self._segments)
-        self._segment = -1
-        self._of_span: dict[int, int] = {}
         self.turn = new_lock()
         super().__init__(artifact)
         self.is_table = False
 
-    def _continues(self, instr: Instr) -> bool:
-        before, self._segment = self._segment, self._segments.of[instr]
-        return super()._continues(instr) and self._segment == before
-
-    def _lay_out(self, instr: Instr, entry: Entry) -> None:
-        self._of_span[len(self.spans) - 1] = self._segment
-        super()._lay_out(instr, entry)
-
-    def _constant(self, b: Buffer) -> int:
-        ahead = self._ahead.address(self._segment, b.name)
-        return super()._constant(b) if ahead is None else ahead
+    def _laid_out(self, address: Callable[[str], int]) -> Slots:
+        slots = StreamedSlots(self.artifact, address, self._segments, self._ahead)
+        self._of_span = slots.of_span
+        return slots
 
     def take(self, bound: Bound) -> Context:
         self._ahead.begin()
