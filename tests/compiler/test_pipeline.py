@@ -16,7 +16,11 @@ from alpenglow.compiler import compile_graph
 from alpenglow.compiler.pipeline import table
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.op import Op
+from alpenglow.ir.types import DTYPES
+from alpenglow.ops.control.loop import While
 from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
+from alpenglow.ops.elementwise.comparison import Equal
+from alpenglow.ops.elementwise.logic import BitNot
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.passes.table import disorder, properties
 from alpenglow.program import Instr, Program
@@ -133,6 +137,41 @@ def convolution() -> Graph:
     w = g.constant((random.normal(size=(64, 64, 3, 3)) / 24).astype(np.float32), "w")
     g.output("y", g(Conv(pads=(1, 1, 1, 1)), g.input("x", "f32[1,64,16,16]"), w))
     return g
+
+
+def counting(dtype: str) -> Graph:
+    """Return a loop that adds 1 to x while x is not 5: integers come to it, few floats do."""
+    one, last = (np.array(n, DTYPES[dtype]) for n in (1, 5))
+    body = Graph("turn")
+    x = body.input("x", f"{dtype}[]")
+    y = body(Add(), x, body.constant(one))
+    body.output("going", body(BitNot(), body(Equal(), y, body.constant(last))))
+    body.output("y", y)
+    g = Graph("counting")
+    x = g.input("x", f"{dtype}[]")
+    going = g(BitNot(), g(Equal(), x, g.constant(last)))
+    g.output("y", g.add(While(1), [going, x], [body]).output)
+    return g
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+def test_a_loop_that_does_not_end_on_drawn_inputs_is_not_checked(target: str) -> None:
+    exe = ag.compile(counting("f32"), target, options=ag.Options(check=True))
+
+    assert exe(np.float32(2)) == 5
+
+
+def test_checking_catches_a_pass_that_makes_a_loop_endless() -> None:
+    def endless(g: Graph, target: ag.Target) -> Graph:
+        for node in g.nodes:
+            if node.regions:
+                (body,) = node.regions
+                body.outputs["going"] = body.constant(np.True_)
+        return g
+
+    mine = ag.Pass("endless", endless, "never ends", after="lower")
+    with pytest.raises(AssertionError, match="pass endless makes a loop take more iterations"):
+        ag.compile(counting("i64"), options=ag.Options(check=True, passes=(mine,)))
 
 
 def test_strict_numerics_do_without_winograd() -> None:

@@ -2,18 +2,24 @@
 
 The graph as imported is evaluated once on generated inputs; after every pass the new graph is
 evaluated on the same inputs and must agree.  Programs are interpreted, memory and all.
+
+A loop whose condition depends on its inputs need not end on generated ones: a graph that takes too
+many iterations is not validated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from alpenglow.base.errors import FeedError
 from alpenglow.evaluate import evaluate
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import Graph, Node
+from alpenglow.ir.op import Control
 from alpenglow.ir.types import COMPLEX, NAMES, NARROW, Array, TensorType
+from alpenglow.ops.control.loop import Scan
 from alpenglow.passes.table import Pass
 from alpenglow.program import Program
 from alpenglow.program.interpret import interpret
@@ -27,6 +33,14 @@ STEPS = 0.05
 off where it was near the middle between two; through many layers few stay as they were."""
 
 
+MOST_ITERATIONS = 2_000
+"""How often regions may run, beside the iterations of loops of known count."""
+
+
+class _EndlessError(Exception):
+    """Loops took more iterations than allowed."""
+
+
 class Validator:
     """Remembers what the outputs must be; a pass that changed nothing costs no evaluation."""
 
@@ -35,6 +49,7 @@ class Validator:
         self.coarsest = 0.0
         self.feeds: dict[str, Array] = {}
         self.expected: dict[str, Array] = {}
+        self.iterations = self.most = 0
 
     def begin(self, ir: Graph | Program) -> None:
         """Generate inputs and evaluate what the pipeline starts from."""
@@ -43,14 +58,19 @@ class Validator:
             types = {k: v.type for k, v in ir.inputs.items()}
             within = {v.type.dtype for node in ir.nodes for v in node.results}
             self.coarsest = max((TOLERANCE.get(dtype, 0.0) for dtype in within), default=0.0)
+            self.most = MOST_ITERATIONS + _known_iterations(ir.nodes)
         else:
             outer = (*ir.inputs, *ir.variables)
             types = {k: t for k in outer if (t := ir.buffers[k].type) is not None}
+            self.most = MOST_ITERATIONS
         self.feeds = {k: generate(t, rng) for k, t in types.items()}
         try:
             self.expected = self.outputs(ir)
         except FeedError:  # an index is out of range
             self.expected = self._of_zeros(ir)
+        except _EndlessError:
+            self.expected = {}
+        self.most = MOST_ITERATIONS + 2 * self.iterations
         self.text = print_ir(ir)
 
     def after(self, p: Pass, ir: Any) -> None:
@@ -59,7 +79,10 @@ class Validator:
         if text == self.text or not self.expected:
             return
         self.text = text
-        outputs = self.outputs(ir)
+        try:
+            outputs = self.outputs(ir)
+        except _EndlessError:
+            raise AssertionError(f"pass {p.name} makes a loop take more iterations") from None
         for name, got in outputs.items():
             want = self.expected[name]
             problem = apart(want, got) if p.steps else difference(want, got, self.coarsest)
@@ -74,14 +97,32 @@ class Validator:
         self.feeds |= integers
         try:
             return self.outputs(ir)
-        except FeedError:
+        except (FeedError, _EndlessError):
             return {}
 
     def outputs(self, ir: Graph | Program) -> dict[str, Array]:
         """Return the outputs of a graph or program on the generated inputs."""
+        self.iterations = 0
         if isinstance(ir, Graph):
-            return evaluate(ir, self.feeds)
-        return interpret(ir, self.feeds)
+            return evaluate(ir, self.feeds, enter=self._enter)
+        return interpret(ir, self.feeds, self._enter)
+
+    def _enter(self) -> None:
+        self.iterations += 1
+        if self.iterations > self.most:
+            raise _EndlessError
+
+
+def _known_iterations(nodes: Iterable[Node]) -> int:
+    """Return how often regions of `Scan` run, if each other region runs once."""
+    total = 0
+    for node in nodes:
+        if node.regions and isinstance(node.op, Control):
+            inner = 1 + sum(_known_iterations(r.nodes) for r in node.regions)
+            count = node.op.count if isinstance(node.op, Scan) else 1
+            assert isinstance(count, int), "all extents are known"
+            total += inner * count
+    return total
 
 
 def generate(t: TensorType, rng: np.random.Generator) -> Array:

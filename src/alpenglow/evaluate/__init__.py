@@ -1,5 +1,5 @@
 """Runs a graph in NumPy: for constant folding, for validating passes, and as the reference."""
 
-from alpenglow.evaluate.run import apply, evaluate
+from alpenglow.evaluate.run import Enter, apply, evaluate
 
-__all__ = ["apply", "evaluate"]
+__all__ = ["Enter", "apply", "evaluate"]

@@ -15,23 +15,28 @@ from alpenglow.ops.fused import Fused
 After = Callable[[Node, Sequence[Array | None], Sequence[Array]], None]
 """A function that is called after each node, with the node, its operands and its results."""
 
+Enter = Callable[[], None]
+"""A function that is called before a loop or a branch runs a region."""
+
 
 def evaluate(
     g: Graph, feeds: Mapping[str, Array],
     after: After | None = None,
+    enter: Enter | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """Return the outputs of `g` by name, for one array an input.
 
     Hidden inputs that are not given are all zeros: the same random numbers every time.  Variables
     that are not given have their initial values; what is assigned to one is under its name.
     `after` each node it is told that, the operands and the results: of nodes in the regions of
-    control flow, too, in each turn, and before the node that holds them.
+    control flow, too, in each turn, and before the node that holds them.  `enter` is called before
+    each run of a region.
     """
     env = {v: feeds[k] if k in feeds else _default(g, k) for k, v in g.inputs.items()}
     left = _reads(g)
     for node in g.nodes:
         arrays = [None if v is None else _lookup(env, v) for v in node.inputs]
-        results = apply(node.op, arrays, node.regions, [v.type for v in node.results], after)
+        results = apply(node.op, arrays, node.regions, [v.type for v in node.results], after, enter)
         env.update(zip(node.results, results, strict=True))
         if after is not None:
             after(node, arrays, results)
@@ -61,10 +66,11 @@ def apply(
     regions: Sequence[Graph] = (),
     expected: Sequence[TensorType] = (),
     after: After | None = None,
+    enter: Enter | None = None,
 ) -> tuple[Array, ...]:
     """Apply one operator to arrays; assert that the results have the types its rule promised.
 
-    `after` is told of the nodes in regions of control flow, as `evaluate` says.
+    `after` and `enter` are called for the regions of control flow, as `evaluate` says.
     """
     match op:
         case Primitive():
@@ -81,7 +87,7 @@ def apply(
             (region,) = regions
             results = tuple(_run(region, arrays))
         case Control():
-            results = tuple(op.run(regions, partial(_run, after=after), *arrays))
+            results = tuple(op.run(regions, partial(_run, after=after, enter=enter), *arrays))
         case _:
             raise AssertionError(f"{op.name} has no meaning in a graph")
     for array, t in zip(results, expected, strict=bool(expected)):
@@ -92,11 +98,16 @@ def apply(
 
 
 def _run(
-    region: Graph, arrays: Sequence[Array | None], after: After | None = None
+    region: Graph,
+    arrays: Sequence[Array | None],
+    after: After | None = None,
+    enter: Enter | None = None,
 ) -> list[Array]:
     """Return the outputs of a region, for one array an input."""
+    if enter is not None:
+        enter()
     feeds = {k: a for k, a in zip(region.inputs, arrays, strict=True) if a is not None}
-    return list(evaluate(region, feeds, after).values())
+    return list(evaluate(region, feeds, after, enter).values())
 
 
 @cache

@@ -7,11 +7,12 @@ a plan that lets live buffers overlap shows as a wrong result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from alpenglow.base.memory import bytes_of
-from alpenglow.evaluate import apply
+from alpenglow.evaluate import Enter, apply
 from alpenglow.ir.op import Control
 from alpenglow.ir.types import Array
 from alpenglow.ops.control.jump import Jump
@@ -49,11 +50,13 @@ class Memory:
         return np.ndarray(r.shape, r.type.numpy, flat, r.offset * size, strides)
 
 
-def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def interpret(
+    program: Program, feeds: Mapping[str, Array], enter: Enter | None = None
+) -> dict[str, Array]:
     """Return the outputs of `program` by name, for one array an input.
 
     Variables that are not given have their initial values; what is assigned to one is under its
-    name.
+    name.  `enter` is called before each run of a part, and at each jump back.
     """
     memory = Memory(program)
     outputs: dict[str, Array] = {}
@@ -79,7 +82,10 @@ def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
         memory.bytes[name].fill(UNWRITTEN)
     instrs, at = list(program.instrs()), 0
     while at < len(instrs):
-        at += step(memory, instrs[at])
+        by = step(memory, instrs[at], enter)
+        if by < 0 and enter is not None:
+            enter()
+        at += by
     return outputs
 
 
@@ -92,7 +98,7 @@ def _grown(memory: Memory, name: str, cell: Cell, feeds: Mapping[str, Array]) ->
     return {} if cell.grown is None else {name: memory.view(first_part(room, cell.grown))}
 
 
-def step(memory: Memory, instr: Instr) -> int:
+def step(memory: Memory, instr: Instr, enter: Enter | None = None) -> int:
     """Run one instruction; return how many further on the next one is."""
     # Operands are copied, because a result may lie on top of one.
     arrays = [None if r is None else memory.view(r).copy() for r in instr.ins]
@@ -100,7 +106,7 @@ def step(memory: Memory, instr: Instr) -> int:
         flags = [bool(a) for a in arrays if a is not None]
         return instr.op.by if flags in ([], [instr.op.when]) else 1
     if isinstance(instr.op, Control):
-        results = tuple(instr.op.run(instr.parts, _run, *arrays))
+        results = tuple(instr.op.run(instr.parts, partial(_run, enter=enter), *arrays))
     else:
         results = apply(instr.op, arrays, instr.regions, [r.type for r in instr.outs])
     for r, array in zip(instr.outs, results, strict=True):
@@ -108,9 +114,11 @@ def step(memory: Memory, instr: Instr) -> int:
     return 1
 
 
-def _run(part: Program, arrays: Sequence[Array]) -> list[Array]:
+def _run(part: Program, arrays: Sequence[Array], enter: Enter | None = None) -> list[Array]:
     """Run a part on carried and captured values; return its outputs, then the carried values."""
+    if enter is not None:
+        enter()
     feeds = dict(zip((*part.variables, *part.inputs), arrays, strict=True))
-    outputs = interpret(part, feeds)
+    outputs = interpret(part, feeds, enter)
     names = (*(part.names.get(n, n) for n in part.outputs), *part.variables)
     return [outputs[n] for n in names]
