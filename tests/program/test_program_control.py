@@ -106,6 +106,56 @@ def test_a_loop_that_frees_what_its_next_turn_reads_is_refused() -> None:
         parse_program(freed)
 
 
+BRANCH = """program @branch arena=0 bound=0 {
+  input %x : f32[6]
+  input %n : i32[6]
+  input %flag : bool[]
+  output %y : f32[6]
+  output %z : i32[6]
+  arena %a : 24
+  arena %b : 24
+  alloc %a
+  %a f32[6] = tanh(%x f32[6])
+  jump(%flag bool[], by=4, when=False)
+  alloc %b
+  %b i32[6] = cast(%a f32[6], dtype='i32')
+  %a i32[6] = add(%n i32[6], %n i32[6])
+  jump(by=3)
+  %a f32[6] = neg(%a f32[6])
+  %b i32[6] = cast(%a f32[6], dtype='i32')
+  free %a
+  %z i32[6] = neg(%b i32[6])
+  %y f32[6] = neg(%x f32[6])
+  free %b
+}"""
+
+
+def test_each_way_of_a_branch_begins_with_the_contents_before_it() -> None:
+    parse_program(BRANCH)
+
+
+SPOILED = {
+    "the first way does not write b": BRANCH.replace(
+        "  %b i32[6] = cast(%a f32[6], dtype='i32')\n  %a i32", "  %a i32"
+    ),
+    "the second way writes another type": BRANCH.replace(
+        "%b i32[6] = cast(%a f32[6], dtype='i32')\n  free", "%b f32[6] = neg(%a f32[6])\n  free"
+    ),
+    "both ways leave another type in a": BRANCH.replace("neg(%x", "neg(%a").replace(
+        "  free %a\n", ""
+    ).replace("  free %b", "  free %b\n  free %a"),
+    "an iteration leaves another type in b": LOOP.replace("= neg(%b", "= neg(%x").replace(
+        "%b f32[6] = add(%b f32[6], %a f32[6])", "%b i32[6] = cast(%b f32[6], dtype='i32')"
+    ),
+}
+
+
+@pytest.mark.parametrize("why", SPOILED)
+def test_a_value_that_is_not_written_on_each_path_is_refused(why: str) -> None:
+    with pytest.raises(ProgramError, match="is not written, or not all of it"):
+        parse_program(SPOILED[why])
+
+
 def image() -> Graph:
     """Return convolutions whose rows roll before a loop and a branch that keep what came first."""
     rng = np.random.default_rng(0)

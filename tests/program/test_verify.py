@@ -371,7 +371,7 @@ def test_pieces_are_marked_on_one_map(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(nbytes, footprints)
             maps.append(self)
 
-    monkeypatch.setattr("alpenglow.program.verify.Map", Counted)
+    monkeypatch.setattr("alpenglow.program.contents.Map", Counted)
     lines = [f"  %a f32[1] +{i} (1,) = tanh(%x f32[1] +{i} (1,))" for i in range(pieces)]
     lines += [f"  %y f32[2] +{i} (1,) = tanh(%a f32[2] +{i} (1,))" for i in range(0, pieces, 2)]
     head = ["program @many arena=0 bound=0 {", f"  input %x : f32[{pieces}]",

@@ -5,14 +5,16 @@ Texts of programs and passes of users are not believed.  After `verify`
 - every region lies inside its buffer, and a result touches each of its bytes once;
 - operators may be applied to their operands, and make what stands on the left;
 - only outputs, variables and the arena are written, and nothing is read that was not written as
-  that type, or as the parts of complex numbers and those numbers as their parts;
+  that type, or as the parts of complex numbers and those numbers as their parts, on every path of
+  jumps that leads there (`contents`);
 - a result lies on an operand only where its operator allows that;
 - buffers are used while they are alive, and those alive together have places of their own;
 - every output is written, all of it, and so is every variable that is assigned, but for the room
   of one that grows.
 
 So instructions mean the same to whatever runs them: NumPy, or compiled code.  All of this stands in
-the text; how long it takes grows as the text does, and with what is written piece by piece.
+the text; how long it takes grows as the text does, with what is written piece by piece, and with
+jumps, each of which takes the contents of all buffers along.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ from alpenglow.base.memory import ALIGNMENT, MOST_NBYTES, rounded_up
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Graph, Value, infer
 from alpenglow.ir.op import Control, Primitive
-from alpenglow.ir.types import PARTS, TensorType
+from alpenglow.ir.types import TensorType
 from alpenglow.ir.verify import KEY
 from alpenglow.ops.control.jump import Jump
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.tensor.movement import Concat
-from alpenglow.program.footprint import EMPTY, Footprint, Map, footprint, overlap
+from alpenglow.program.contents import Contents, Paths, State, stored
+from alpenglow.program.footprint import EMPTY, Footprint, footprint, overlap
 from alpenglow.program.instr import (
     Alloc,
     Buffer,
@@ -64,49 +67,6 @@ def shown_properties(program: Program) -> frozenset[str]:
     return frozenset((["lifetimes"] if lifetimes else []) + (["planned"] if planned else []))
 
 
-def _stored(dtype: str) -> str:
-    """Return the element type that memory holds: of complex numbers, that of their parts."""
-    return PARTS.get(dtype, dtype)
-
-
-class _Contents:
-    """What a buffer holds: elements of one stored type, in all of it or at some footprints."""
-
-    def __init__(self, nbytes: int, dtype: str = "", complete: bool = False) -> None:
-        self.nbytes = nbytes
-        self.dtype = _stored(dtype)
-        self.complete = complete
-        self.written: dict[Footprint, None] = {}
-        self._map: Map | None = None
-        self._unmarked: list[Footprint] = []
-
-    def write(self, dtype: str, place: Footprint) -> None:
-        dtype = _stored(dtype)
-        if dtype != self.dtype:  # what was there is elements of this type no longer
-            self.complete, self.written, self._map = False, {}, None
-        self.dtype = dtype
-        self.complete |= place.dense and place.end - place.begin == self.nbytes
-        self.written[place] = None
-        self._unmarked.append(place)
-
-    def holds(self, dtype: str, place: Footprint) -> bool:
-        """Whether all of a footprint was written as elements of this type."""
-        if place.empty:
-            return True
-        if _stored(dtype) != self.dtype:
-            return False
-        if self.complete or place in self.written:
-            return True
-        if self._map is None or not self._map.fits(place, *self._unmarked):
-            self._map = Map(self.nbytes, (place, *self.written))
-            self._unmarked = list(self.written)
-        for f in self._unmarked:
-            self._map.mark(f)
-        self._unmarked = []
-        self.complete = self._map.full()
-        return self.complete or self._map.has(place)
-
-
 class _Verifier:
     """What is known of the buffers of a program at a step of it."""
 
@@ -119,7 +79,7 @@ class _Verifier:
         self.exits = {name: cell.exit for name, cell in program.variables.items() if cell.exit}
         """What buffers hold what variables have at exit."""
         self.growing = {name for name, cell in program.variables.items() if cell.axis is not None}
-        self.contents: dict[str, _Contents] = {}
+        self.contents: State = {}
         self.alive: set[str] = set()
         self.dead: set[str] = set()
         self.places: list[tuple[int, int, str]] = []
@@ -130,22 +90,38 @@ class _Verifier:
         self._variables()
         for b in self.program.buffers.values():
             self._buffer(b)
-        self._jumps()
-        for number, step in enumerate(self.program.body):
-            match step:
-                case Alloc(name):
-                    self._alloc(name)
-                case Free(name):
-                    self._free(name)
-                case Instr():
-                    self._at(number, step)
-        if self.alive:
-            raise ProgramError(f"buffer {_name(min(self.alive))} is never freed")
+        heads = self._jumps()
+        paths = Paths(self.contents, heads)
+        self._steps(paths)
+        while not paths.is_settled:
+            self._steps(paths)
         for name in self.program.outputs:
             self._output(self.program.buffers[name])
         for name, label in self.exits.items():
             if self.program.variables[name].axis is None:
                 self._output(self.program.buffers[label])
+
+    def _steps(self, paths: Paths) -> None:
+        """Check all steps in order, on the contents that paths to them leave."""
+        state: State | None = paths.begin()
+        number = 0
+        self.alive, self.dead, self.places = set(), set(), []
+        for position, step in enumerate(self.program.body):
+            match step:
+                case Alloc(name):
+                    self._alloc(name)
+                case Free(name):
+                    self._free(name)
+                case Instr(op=op):
+                    self.contents = state = paths.reach(number, state)
+                    self._at(position, step)
+                    if isinstance(op, Jump):
+                        paths.jump(number + op.by, state, op.by < 0)
+                        state = state if step.ins else None
+                    number += 1
+        self.contents = paths.reach(number, state)
+        if self.alive:
+            raise ProgramError(f"buffer {_name(min(self.alive))} is never freed")
 
     # ── memory ──
 
@@ -162,11 +138,13 @@ class _Verifier:
             twice = next(name for name in called if called.count(name) > 1)
             raise ProgramError(f"two outputs are called {_name(twice)}")
 
-    def _jumps(self) -> None:
+    def _jumps(self) -> set[int]:
         """Check that jumps stay in the program, and that a loop frees nothing that it had before.
 
-        Of a branch both ways count as if they were taken.
+        Return the numbers of the instructions that jumps back lead to.
         """
+        count = sum(1 for _ in self.program.instrs())
+        heads: set[int] = set()
         alive: dict[str, int] = {}
         freed: list[tuple[int, int, str]] = []
         number = 0
@@ -178,15 +156,16 @@ class _Verifier:
                     freed.append((alive.get(name, number), number, name))
                 case Instr(op=Jump(by)):
                     end = number + by
-                    count = sum(1 for _ in self.program.instrs())
                     if not 0 <= end <= count:
                         raise ProgramError(f"a jump leads to {end}, none of {count} instructions")
+                    heads |= {end} if by < 0 else set()
                     for begin, last, name in freed:
                         if begin < end < last <= number:
                             raise ProgramError(f"{_name(name)} is freed in a loop that reads it")
                     number += 1
                 case Instr():
                     number += 1
+        return heads
 
     def _variables(self) -> None:
         """Check that each buffer of the space of variables is what one has at entry or exit."""
@@ -224,7 +203,7 @@ class _Verifier:
                     f"{self.program.arena} bytes"
                 )
         if b.space == "arena":
-            self.contents[b.name] = _Contents(b.nbytes)
+            self.contents[b.name] = Contents(b.nbytes)
             return
         assert b.type is not None, f"{what} is in no arena and has no type"
         if b.hidden and (b.space != "input" or b.type != KEY):
@@ -234,7 +213,7 @@ class _Verifier:
         written = b.space == "output" or (
             b.space == "variable" and b.name not in self.program.variables
         )
-        self.contents[b.name] = _Contents(b.nbytes, b.type.dtype, not written)
+        self.contents[b.name] = Contents(b.nbytes, b.type.dtype, not written)
 
     def _alloc(self, name: str) -> None:
         b = self.program.buffers[name]
@@ -352,7 +331,7 @@ class _Verifier:
         if (
             b.space in ("output", "variable")
             and b.type is not None
-            and _stored(b.type.dtype) != _stored(r.type.dtype)
+            and stored(b.type.dtype) != stored(r.type.dtype)
         ):
             kind = "an output" if b.space == "output" else "a variable"
             raise ProgramError(f"{_region(r)} is written to {kind} of {b.type.dtype}")
