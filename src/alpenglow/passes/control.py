@@ -75,10 +75,15 @@ def _branch(g: Graph, node: Node) -> None:
         for old, new in zip(node.results, inlined(g, region, captured), strict=True):
             g.replace(old, new)
         return
+    read = [v for v in node.results if g.users(v)]
+    for region in node.regions:
+        outputs = zip(node.results, region.outputs.items(), strict=True)
+        region.outputs = dict(output for v, output in outputs if g.users(v))
+        region.prune()
     kept = _Captured([v for v in captured if v is not None], node.regions)
     kept.drop()
     made = g.add(node.op, [condition, *kept.values], node.regions)
-    for old, new in zip(node.results, made.results, strict=True):
+    for old, new in zip(read, made.results, strict=True):
         g.replace(old, new)
 
 
