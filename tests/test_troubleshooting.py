@@ -484,7 +484,7 @@ def a_bundle_into_a_folder_that_is_there(folder: Path) -> None:
     ag.bundle("model.onnx", "bundle", shapes=FIXED)
 
 
-@says("what this model computes depends on its data …, and a bundle is made before there are any")
+@says("the graph of this model depends on its data, so it cannot be …")
 def a_bundle_of_what_depends_on_data(folder: Path) -> None:
     ag.bundle("sorts.onnx", "bundle")
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from alpenglow.base import deadline
-from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.errors import OptionError
 from alpenglow.base.words import counted, shown
 from alpenglow.bundles.elf.fat import require_fat
 from alpenglow.bundles.elf.system import for_system
@@ -33,7 +33,7 @@ from alpenglow.compiler.pipeline import require_closed, run_stages
 from alpenglow.driver.compile import Model, loaded
 from alpenglow.driver.state import with_state
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.staged import StagedModel, refuse_staged
 from alpenglow.ir.target import Target
 from alpenglow.passes.keep import check_kept
 from alpenglow.program import Program
@@ -212,16 +212,6 @@ def check(
         raise OptionError(f"'{name}' names the bundle and one of its entry points")
 
 
-def refuse_staged() -> NoReturn:
-    """Raise UnsupportedError: there is no graph of the whole model."""
-    raise UnsupportedError(
-        "what this model computes depends on its data (loops, branches, or shapes that "
-        "come out of a computation), and a bundle is made before there are any",
-        hint="bind all shapes, and make operands that decide about shapes constant; "
-        "`alpenglow check` shows where the model is cut",
-    )
-
-
 def planned(
     ir: Graph | Program,
     target: Target,
@@ -303,10 +293,10 @@ def _graph(
     state: bool | Mapping[str, str], last: Sequence[str],
 ) -> Graph:  # fmt: skip
     if isinstance(model, StagedModel):
-        refuse_staged()
+        refuse_staged("bundled")
     graph = loaded(model, shapes, constants, rounding)
     if not isinstance(graph, Graph):
-        refuse_staged()
+        refuse_staged("bundled")
     kept = with_state(graph, state, last)
     assert isinstance(kept, Graph), "state makes no parts of a graph"
     return kept

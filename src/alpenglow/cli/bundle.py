@@ -19,7 +19,6 @@ from alpenglow.bundles import (
     machines,
     planned,
     produced,
-    refuse_staged,
     write,
 )
 from alpenglow.bundles.curve import curve
@@ -38,7 +37,7 @@ from alpenglow.cli.options import (
 )
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
-from alpenglow.cli.source import IMPORT, ModelSource, kind_of, read
+from alpenglow.cli.source import IMPORT, ModelSource, kind_of, read, refuse_staged
 from alpenglow.compiler import Options
 from alpenglow.driver.state import with_state
 from alpenglow.ir.graph import Graph
@@ -141,8 +140,7 @@ def command(
             for target in targets:
                 # An archive's program is not planned twice, so each target has its own.
                 source = remembering_source(asked, state, last) if state or last else read(asked)
-                if source.staged:
-                    refuse_staged()
+                refuse_staged(asked, source, "bundled")
                 programs[target][each] = planned(source.ir, target, options, source.resume, length)
         made = produced(
             programs, name, api=api, embedded=weights == "embedded", format=form,
@@ -155,8 +153,7 @@ def command(
 def _show_curve(request: Request, target: Target, code_of: Callable[..., int]) -> None:
     """Print what limits of memory cost."""
     source = read(request)
-    if source.staged:
-        refuse_staged()
+    refuse_staged(request, source, "bundled")
     if isinstance(source.ir, Program):
         raise UnsupportedError("this is planned already", hint="--memory-curve of the model itself")
     with progress() as report:
