@@ -18,6 +18,7 @@ import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.text import parse_graph, print_graph
 from alpenglow.machines.api import CONVENTION
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.product.contraction import MatMul
@@ -474,6 +475,29 @@ def test_a_batch_is_no_number_where_other_extents_are_tied() -> None:
         assert_agrees(g, exe, {"B": b, "H": h, "W": w})
 
     assert len(exe.artifacts) == 1
+
+
+TIED = {
+    "to a weight": ([("Add", "x c", "y")], {"x": ("N",)}, {"c": weights(4)}, {"N": 4}),
+    "to each other": ([("Add", "x z", "y")], {"x": ("N",), "z": ("M",)}, {}, {"N": 7, "M": 7}),
+}
+
+
+@pytest.mark.parametrize("how", TIED)
+def test_an_archive_of_a_graph_whose_extents_are_tied_is_opened(how: str, tmp_path: Path) -> None:
+    """A model of a file is imported anew for other extents; its graph is of these alone."""
+    nodes, inputs, constants, extents = TIED[how]
+    g = chain("tied", nodes, inputs, constants).make()
+    text = print_graph(g)
+    assert g.guards and print_graph(parse_graph(text)) == text
+    exe = ag.compile(g)
+    assert_agrees(g, exe, extents)
+    exe.save(tmp_path / "tied.ago")
+    opened = ag.open(tmp_path / "tied.ago")
+
+    assert_agrees(g, opened, extents)
+    with pytest.raises(FeedError, match="the graph holds for"):
+        opened.run(feeds(g, {n: 3 + i for i, n in enumerate(extents)}))
 
 
 # ── graphs that depend on data ──

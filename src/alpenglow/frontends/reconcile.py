@@ -19,6 +19,7 @@ from typing import TypeVar
 from alpenglow.base.errors import NONSENSE, AlpenglowError
 from alpenglow.frontends.presume import Equation, Needed, Undecided, presume, presumed
 from alpenglow.ir.dims import Assumption, Dim, Guards, Sym, assumed, assuming, bind, holds, names
+from alpenglow.ir.solve import root
 
 T = TypeVar("T")
 
@@ -105,22 +106,11 @@ def _settled(
         for i, s in enumerate(symbols)
     }
     for equation in equations:
-        extent = _solved(equation, values)
+        extent = root(equation.x, equation.symbol, values)
         if extent is None:
             return None
         values[equation.symbol] = extent
     return values if all(bind(e.x, values) == 0 for e in equations) else None
-
-
-def _solved(equation: Equation, values: Mapping[str, int]) -> int | None:
-    """Return the value of a symbol that makes x 0, where x is a line in it; None if none does."""
-    at = [bind(equation.x, {**values, equation.symbol: STEP * k}) for k in range(2)]
-    low, high = at
-    assert isinstance(low, int) and isinstance(high, int), "all symbols have values"
-    if low == high:
-        return None
-    extent, left = divmod(-low * STEP, high - low)
-    return None if left or extent < 0 else extent
 
 
 def _ways(trial: RecordingTrial) -> list[Equation]:
@@ -131,7 +121,7 @@ def _ways(trial: RecordingTrial) -> list[Equation]:
     ways: list[tuple[bool, Equation]] = []
     for x in list(reversed(trial.unequal))[:MOST_EQUATIONS]:
         for symbol in sorted(names(x) & trial.values.keys()):
-            extent = _solved(Equation(symbol, x), trial.values)
+            extent = root(x, symbol, trial.values)
             if extent is not None:
                 ways.append((extent <= 1, Equation(symbol, x)))
     return [equation for _, equation in sorted(ways, key=lambda way: way[0])]

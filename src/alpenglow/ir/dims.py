@@ -53,6 +53,17 @@ class Assumption:
         return holds(tuple(self.guards), values)
 
 
+class Told(Assumption):
+    """What symbols stand for as a file tells, maybe not of all: the others may not be asked for."""
+
+    def decide(self, x: Dim, relation: str) -> bool:
+        if missing := names(x) - self.values.keys():
+            raise ParseError(
+                f"{x} is asked for, and {', '.join(sorted(missing))} stands for nothing"
+            )
+        return super().decide(x, relation)
+
+
 RELATIONS: dict[str, Callable[[int], bool]] = {
     "==": lambda x: x == 0,
     "!=": lambda x: x != 0,

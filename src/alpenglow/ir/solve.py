@@ -6,12 +6,12 @@ too: of ``f32[2*N+1]`` with seven elements N is 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
 from alpenglow.base.errors import ModelError, OptionError
-from alpenglow.ir.dims import Dim, Sym, bind, names
+from alpenglow.ir.dims import Dim, Guards, Sym, bind, holds, names
 from alpenglow.ir.graph import Graph
 
 Shapes = Mapping[str, Sequence[Dim]]
@@ -85,6 +85,42 @@ def untold(shapes: Shapes) -> set[str]:
     """Return the symbols that do not follow from shapes."""
     symbols = {n for shape in shapes.values() for d in shape for n in names(d)}
     return symbols - {s.symbol for s in sources(shapes)}
+
+
+def satisfying(guards: Guards, symbols: Iterable[str]) -> dict[str, int] | None:
+    """Return numbers for symbols of which all guards are true; None if a short search has none."""
+    every = sorted({*symbols, *(n for x, _ in guards for n in names(x))})
+    for scale in SCALES:
+        values = {s: scale * (2 + i) for i, s in enumerate(every)}
+        solved: set[str] = set()
+        for x, relation in guards:
+            for symbol in sorted(names(x) - solved) if relation == "==" else ():
+                value = root(x, symbol, values)
+                if value is not None:
+                    values[symbol] = value
+                    solved.add(symbol)
+                    break
+        if holds(guards, values):
+            return values
+    return None
+
+
+SCALES = (64, 1, 12, 1000)
+"""What extents are multiples of, one after another, that are to satisfy guards."""
+
+
+def root(x: Sym, symbol: str, values: Mapping[str, int]) -> int | None:
+    """Return the extent that makes x 0 in place of a symbol, if x is a line in it; else None."""
+    low, high = (bind(x, {**values, symbol: FAR * k}) for k in range(2))
+    assert isinstance(low, int) and isinstance(high, int), "all symbols have values"
+    if low == high:
+        return None
+    extent, left = divmod(-low * FAR, high - low)
+    return None if left or extent < 0 else extent
+
+
+FAR = 64
+"""A line is drawn through x at 0 and at this extent, by which networks may divide it."""
 
 
 def bind_shapes(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:

@@ -39,9 +39,10 @@ from alpenglow.base.errors import NONSENSE, AlpenglowError, ParseError, TypeRule
 from alpenglow.base.expression import parse_expression
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.ir import dims
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op, find_operator
 from alpenglow.ir.side import SideWeights
+from alpenglow.ir.solve import satisfying
 from alpenglow.ir.types import COMPLEX, NARROW, Array, TensorType
 from alpenglow.ir.verify import verify_graph
 
@@ -77,7 +78,10 @@ def parse_graph(
     header = source.match(rf"graph @({WORD}) {{", "graph @NAME {")
     g = parse_body(source, unquote(header[1]), weights or {})
     source.end()
-    verify_graph(g, properties, around=around)
+    told = source.told
+    verify_graph(g, properties, None if told is None else told.values, around)
+    if told is not None:
+        g.guards = tuple(dict.fromkeys((*g.guards, *told.guards)))
     return g
 
 
@@ -222,6 +226,9 @@ class Lines:
         """Whether constants are known to be what their hashes say."""
         self._types: dict[str, TensorType] = {}
         self._literals: dict[str, Any] = {}
+        self.guarded: Graph | None = None
+        self.told: dims.Told | None = None
+        """Numbers for which the guards of the graph `guarded` hold, once they are needed."""
         self.operators: dict[tuple[str, str], Op] = {}
         """Those that were read: equal layers have the same."""
         self.lines = [line.split("  #")[0].strip() for line in text.splitlines()]
@@ -303,6 +310,7 @@ def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
         elif keyword == "given":
             m = source.match(rf"given (.*) ({'|'.join(dims.RELATIONS)}) 0", "given EXTENT >= 0")
             g.guards = (*g.guards, *_guard(m[1], m[2], source))
+            source.guarded = g
         elif keyword == "const":
             m = source.match(rf"const @({WORD}) : (.*)", "const @NAME : TYPE = … or sha256:…")
             v = parse_constant(g, unquote(m[1]), m[2], weights, source)
@@ -401,7 +409,7 @@ def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, A
         while source.lines[source.at - 1] == "} {":
             regions.append(parse_body(source, "region", weights))
     try:
-        node = g.add(op, operands, regions)
+        node = _applied(g, op, operands, regions, source)
     except AlpenglowError as error:
         raise error.located(node=line) from None
     except NONSENSE as error:
@@ -413,6 +421,29 @@ def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, A
         _define(values, "%" + word, v, source)
         v.name = unquote(word)
     source.at = end
+
+
+def _applied(
+    g: Graph, op: Op, operands: Sequence[Value | None], regions: Sequence[Graph], source: Lines
+) -> Node:
+    """Append a node.  Extents that agree only where the guards hold are compared as numbers.
+
+    What these comparisons take for granted are guards, too.
+    """
+    try:
+        return g.add(op, operands, regions)
+    except AlpenglowError:
+        whole = source.guarded
+        if whole is None or dims.assumed() is not None:
+            raise
+        if source.told is None:
+            symbols = {s for v in whole.inputs.values() for s in v.type.symbols()}
+            values = satisfying(whole.guards, symbols)
+            if values is None:
+                raise
+            source.told = dims.Told(values)
+    with dims.assuming(source.told):
+        return g.add(op, operands, regions)
 
 
 def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[str], Op]:

@@ -11,16 +11,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from alpenglow.base.errors import ModelError, ParseError
+from alpenglow.base.errors import ModelError
 from alpenglow.ir.dims import (
     RELATIONS,
-    Assumption,
-    Dim,
     Guards,
     Sym,
+    Told,
     assuming,
     is_open,
-    names,
     parse,
 )
 from alpenglow.ir.metadata import Metadata
@@ -41,17 +39,6 @@ class Extent(NamedTuple):
         if not 0 <= self.offset <= self.offset + self.nbytes <= len(view):
             raise ValueError(f"the file ends before byte {self.offset + self.nbytes}")
         return view[self.offset : self.offset + self.nbytes]
-
-
-class Told(Assumption):
-    """What symbols stood for when something was compiled, as a file tells: maybe not of all."""
-
-    def decide(self, x: Dim, relation: str) -> bool:
-        if missing := names(x) - self.values.keys():
-            raise ParseError(
-                f"{x} is asked for, and {', '.join(sorted(missing))} stands for nothing"
-            )
-        return super().decide(x, relation)
 
 
 class Compiled(NamedTuple):

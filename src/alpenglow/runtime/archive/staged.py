@@ -19,14 +19,14 @@ import numpy as np
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.ir import dims
 from alpenglow.ir import text as graph_text
-from alpenglow.ir.dims import Guards, Sym, assuming
+from alpenglow.ir.dims import Guards, Sym, Told, assuming
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.staged import Action, Apply, Kind, Loop, Scan
 from alpenglow.ir.staged_text import Continuation, parse_continuation
 from alpenglow.ir.types import DTYPES, NAMES, Array, TensorType, type_of
 from alpenglow.machines.api import Artifact
-from alpenglow.runtime.archive.artifact import Told, parsed, printed
+from alpenglow.runtime.archive.artifact import parsed, printed
 from alpenglow.runtime.staged.kept import KeptModel, KeptStage, Outline, bodies, operands, touched
 
 Weights = Mapping[str, Array]
