@@ -111,3 +111,25 @@ def test_a_gradient_at_an_edge_is_that_of_pytorch(name: str) -> None:
     assert x.grad is not None and x.grad.isfinite().all()
     np.testing.assert_allclose(results[out], expected.detach().numpy(), 1e-12, 1e-300)
     np.testing.assert_allclose(results["slope"], x.grad.numpy(), 1e-9, 1e-15)
+
+
+AT_NAN = (
+    "selu", "celu", "celu of alpha 1", "elu", "leaky_relu", "hardtanh", "relu6", "clamp",
+    "clamp_min", "hardswish", "softplus", "xlogy of a number",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+@pytest.mark.parametrize("name", AT_NAN)
+def test_a_gradient_at_nan_is_that_of_pytorch(name: str, target: str) -> None:
+    function, _ = CASES[name]
+    x = torch.tensor([float("nan"), 1], dtype=torch.float64)
+    g = ag.load(torch.export.export(Called(function), (x,)))
+    ((inside, value),), ((_, y),) = g.inputs.items(), g.outputs.items()
+    g.output("slope", gradients(g, y, [value])[0])
+    results = ag.compile(g, target).run({inside: x.numpy()})
+    x.requires_grad_()
+    function(x).sum().backward()
+
+    assert x.grad is not None
+    np.testing.assert_allclose(results["slope"], x.grad.numpy(), 1e-9, equal_nan=True)

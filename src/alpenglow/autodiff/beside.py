@@ -175,12 +175,15 @@ def leaky_relu(op: LeakyRelu, b: Graph, dy: Value, x: Value) -> Value:
 
 
 def elu(op: Elu, b: Graph, dy: Value, x: Value) -> Value:
-    """The slope at 0 is alpha, as in PyTorch and JAX; exp(x) of large x must not be infinite."""
+    """The slope at 0 is alpha, as in PyTorch and JAX, and at NaN 1, as in PyTorch.
+
+    exp(x) of large x must not be infinite.
+    """
     wide = in_floats(b, dy)
     power = b(Exp(), b(Clip(high=0.0), in_floats(b, x)))
     below = b(Mul(), wide, b(Mul(), power, filled(b, op.alpha, power)))
-    above = b(Greater(), x, filled(b, 0, x))
-    return b(Where(), above, dy, as_type(b, below, dy.type.dtype))
+    is_below = b(LessOrEqual(), x, filled(b, 0, x))
+    return b(Where(), is_below, as_type(b, below, dy.type.dtype), dy)
 
 
 def x_log_y(op: XLogY, b: Graph, dz: Value, x: Value, y: Value) -> list[Value]:

@@ -111,7 +111,7 @@ class Celu(Elementwise):
 
 
 class Selu(Elementwise):
-    """gamma * x where x > 0, else gamma * alpha * (exp(x) - 1).  ONNX Selu."""
+    """gamma * x, but where x <= 0 gamma * alpha * (exp(x) - 1).  ONNX Selu."""
 
     alpha: float = 1.6732631921768188
     gamma: float = 1.0507010221481323
@@ -119,7 +119,7 @@ class Selu(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         below = m.mul(m.sub(m.exp(x), 1.0), self.alpha * self.gamma)
-        return m.where(m.gt(x, 0.0), m.mul(x, self.gamma), below)
+        return m.where(m.le(x, 0.0), below, m.mul(x, self.gamma))
 
     @classmethod
     def examples(cls) -> Examples:

@@ -52,32 +52,38 @@ activated("hardsigmoid", activation.HardSigmoid(1 / 6, 0.5))
 
 @on("aten.elu.default")
 def elu(s: Site, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Made:
-    """x times a scale where x > 0, else alpha times that times exp(input_scale x) - 1."""
+    """x times a scale, but where x <= 0 alpha times that times exp(input_scale x) - 1."""
     if scale == 1 and input_scale == 1:
         return s.g(activation.Elu(float(alpha)), x)
     y = s.cast(x, wide(x.type.dtype))
-    above = s.g(comparison.Greater(), y, filled(s.g, 0, y))
-    # The slope of exp may be infinite above 0, and 0 times that is NaN.
-    below = s.g(select.Where(), above, filled(s.g, 0, y), y)
-    low = s.apply(logarithm.Expm1(), s.apply(arithmetic.Mul(), below, float(input_scale)))
+    below, low = _low_part(s, y)
+    low = s.apply(logarithm.Expm1(), s.apply(arithmetic.Mul(), low, float(input_scale)))
     low = s.apply(arithmetic.Mul(), low, float(alpha) * float(scale))
     high = s.apply(arithmetic.Mul(), y, float(scale))
-    return s.cast(s.g(select.Where(), above, high, low), s.result.dtype)
+    return s.cast(s.g(select.Where(), below, low, high), s.result.dtype)
 
 
 @on("aten.celu.default")
 def celu(s: Site, x: Value, alpha: float = 1) -> Made:
-    """x where x > 0, else alpha times exp(x / alpha) - 1."""
+    """x, but where x <= 0 alpha times exp(x / alpha) - 1."""
     y = s.cast(x, wide(x.type.dtype))
-    above = s.g(comparison.Greater(), y, filled(s.g, 0, y))
-    # The slope of exp may be infinite above 0, and 0 times that is NaN.
-    low = s.g(select.Where(), above, filled(s.g, 0, y), y)
+    below, low = _low_part(s, y)
     if alpha == 1:
         low = s.g(logarithm.Expm1(), low)
     else:
         low = s.g(logarithm.Expm1(), s.apply(arithmetic.Div(), low, float(alpha)))
         low = s.apply(arithmetic.Mul(), low, float(alpha))
-    return s.cast(s.g(select.Where(), above, y, low), s.result.dtype)
+    return s.cast(s.g(select.Where(), below, low, y), s.result.dtype)
+
+
+def _low_part(s: Site, y: Value) -> tuple[Value, Value]:
+    """Return where y <= 0, and y there, else 0.
+
+    The slope of exp may be infinite above 0, and 0 times that is NaN.  The line above 0
+    has its slope at NaN, too.
+    """
+    below = s.g(comparison.LessOrEqual(), y, filled(s.g, 0, y))
+    return below, s.g(select.Where(), below, y, filled(s.g, 0, y))
 
 
 @on("aten.sigmoid.default")
