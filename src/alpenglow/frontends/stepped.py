@@ -478,7 +478,7 @@ def graph_of(
     """
     if types is None:
         types = {n: t for n, t in whole.inputs.items() if t is not None}
-    symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
+    symbols = dict.fromkeys(s for t in types.values() for s in sorted(t.symbols()))
     with presuming(symbols) as presumed:
         part = whole.part(whole.begin(), Known(types))
     g = part.graph
