@@ -62,6 +62,7 @@ help:
 	@echo "                   docs/cliffs.md; goes on where it stopped"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
+	@echo "make docs/operators.md  write a page that describes all operators"
 	@echo "make models        fetch the models and data into .models"
 	@echo "make clean         remove .venv, .models, .bench and what the tools leave behind"
 	@echo "PYTHON=python3.13 chooses the interpreter of a new .venv, VENV=.venv/3.13 another place"
@@ -71,6 +72,9 @@ demo: $(VENV)/demo.stamp
 	@rm -f .venv/times
 	@$(BIN)/python tools/fetch_models.py $(DEMO_MODELS)
 	@$(BIN)/python tools/demo.py
+
+docs/operators.md: $(VENV)/dev.stamp
+	@$(BIN)/python tools/make_docs.py
 
 models: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py; \
@@ -232,8 +236,8 @@ $(VENV)/dev.stamp: pyproject.toml
 .venv/torch/torch.stamp: $(VENV)/dev.stamp tools/install_torch.sh
 	@$(TIMED) install-torch sh tools/install_torch.sh $(VENV) .venv/torch
 
-.PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky \
+.PHONY: help demo models docs/operators.md test test-offline test-few test-all test-rest \
+	test-cross test-guarded test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky \
 	test-changed test-record conformance conformance-opencl conformance-stablehlo conformance-tflite \
 	conformance-torch matrix cliffs \
 	fuzz bench clean

@@ -2,7 +2,8 @@
 
     python tools/make_docs.py [FOLDER]
 
-FOLDER is docs unless given.  tests/test_docs.py compares what this makes with what is there.
+FOLDER is docs unless given.  docs/passes.md is in the repository, and tests/test_docs.py compares
+it; docs/operators.md is built: `make docs/operators.md`.
 """
 
 from __future__ import annotations
