@@ -13,14 +13,13 @@ from alpenglow.ops.control.loop import Scan, While
 from alpenglow.ops.elementwise.activation import Tanh
 from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg
 from alpenglow.ops.elementwise.comparison import Less
-from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.reduction.reduction import ReduceSum
 from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.ops.tensor.movement import Reshape
+from region_cases import rnn
 
 Feeds = dict[str, Array]
-WEIGHTS = np.random.default_rng(0).standard_normal((8, 8), np.float32) / 2
 
 
 @dataclass(frozen=True)
@@ -40,31 +39,14 @@ def cases() -> dict[str, Case]:
     ends = ({"x": x, "limit": np.array(limit(n))} for n in (1, 50, 1000))
     flags = ({"x": x, "go": np.array(go), "other": np.array(not go)} for go in (True, False))
     return {
-        "scan": Case(recurrent(), ({"h": h, "xs": xs}, {"h": h, "xs": -xs})),
-        "reversed": Case(recurrent(reverse=True), ({"h": h, "xs": xs},)),
+        "scan": Case(rnn(), ({"h0": h, "xs": xs}, {"h0": h, "xs": -xs})),
+        "reversed": Case(rnn(reverse=True), ({"h0": h, "xs": xs},)),
         "while": Case(doubling(), tuple(ends)),
         "nested": Case(nested(), ({"x": x, "limits": np.array([1, 3, 40, 41], np.float32)},)),
         "branch": Case(branches(), tuple(flags)),
         "branch in a loop": Case(turning(), ({"xs": xs[:, 0]}, {"xs": -xs[:, 1]})),
         "chain": Case(chain(), ({"start": np.array(1)}, {"start": np.array(3)})),
     }
-
-
-def recurrent(count: int = 5, reverse: bool = False) -> Graph:
-    """Return a scan of a recurrent cell, of which each turn makes a row, too."""
-    body = Graph("cell")
-    body.input("turn", "i64[]")
-    h, x = body.input("h", "f32[2,8]"), body.input("x", "f32[2,8]")
-    w = body.input("w", "f32[8,8]")
-    y = body(Tanh(), body(Add(), body(MatMul(), h, w), x))
-    body.output("h1", y)
-    body.output("row", body(Mul(), y, y))
-    g = Graph("recurrent")
-    first, rows = g.input("h", "f32[2,8]"), g.input("xs", f"f32[{count},2,8]")
-    node = g.add(Scan(count, 1, 1, reverse), [first, rows, g.constant(WEIGHTS)], [body])
-    g.output("last", node.results[0])
-    g.output("rows", node.results[1])
-    return g
 
 
 def doubling() -> Graph:

@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import alpenglow.machines.vector.making
-import alpenglow.ops  # noqa: F401 (registers the operators)
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.rewrite import Rewritten, Rule, Rules

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import alpenglow.ops  # noqa: F401 (registers the operators)
 from alpenglow.base.errors import GraphError, ParseError, TypeRuleError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value

@@ -13,8 +13,9 @@ from alpenglow.ops.control.jump import Jump
 from alpenglow.runtime.call.calls import StopWord
 from alpenglow.runtime.device.itinerary import Here, Hop, Move, itinerary
 from alpenglow.runtime.device.remote import Constants, Remote
-from control_cases import Case, Feeds, cases, recurrent
+from control_cases import Case, Feeds, cases
 from devices import Chip, for_chip
+from region_cases import rnn
 
 CASES = cases()
 DRAWS = 6
@@ -56,7 +57,7 @@ def test_whatever_a_chip_runs_the_bits_are_the_same(name: str) -> None:
 
 def test_of_a_loop_on_a_chip_the_flag_alone_is_copied_in_each_turn() -> None:
     case = CASES["scan"]
-    made = for_chip(recurrent(), *operators(case))
+    made = for_chip(rnn(), *operators(case))
     legs = itinerary(made.program, made.table).legs
     # Two turns stand in a row, and behind them a jump past what only an odd number of them copies.
     hops = {k: leg for k, leg in enumerate(legs) if isinstance(leg, Hop)}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import torch
 import torch.ao.quantization.fx._decomposed  # registers operators
-import torchao.quantization  # noqa: F401  # registers operators, too
 
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.table import IGNORED, REQUIRED
+
+import_module("torchao.quantization")  # registers operators, too
 
 DTYPES = {None: None, 4: "i64", 6: "f32"}
 """Element types that are defaults of schemas, by number."""

@@ -17,11 +17,12 @@ from alpenglow.measure.profile import profile
 from alpenglow.ops.control.jump import Jump
 from alpenglow.report.check import check
 from bundle_cases import same_bits
-from control_cases import cases, recurrent
+from control_cases import cases
+from region_cases import rnn
 
 CASES = cases()
 TURN = 2 * 2 * 8 * 8
-"""The floating-point operations of a turn of `recurrent`."""
+"""The floating-point operations of a turn of `rnn`."""
 
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
@@ -36,8 +37,8 @@ def test_archives_and_pickles_compute_the_same(name: str, target: str, tmp_path:
 
 
 def test_weights_of_a_loop_are_not_read_ahead(tmp_path: Path) -> None:
-    ag.compile(recurrent()).save(tmp_path / "loop.ago")
-    with pytest.raises(UnsupportedError, match="recurrent has loops or branches"):
+    ag.compile(rnn()).save(tmp_path / "loop.ago")
+    with pytest.raises(UnsupportedError, match="rnn has loops or branches"):
         ag.open(tmp_path / "loop.ago", weights="1MB")
 
 
@@ -72,17 +73,17 @@ def test_tables_say_where_jumps_lead() -> None:
 
 
 def test_the_body_of_a_scan_counts_as_often_as_it_runs() -> None:
-    assert flops(recurrent(count=5)) == 5 * TURN
-    assert flops(recurrent(count=0)) == 0
+    assert flops(rnn(count=5)) == 5 * TURN
+    assert flops(rnn(count=0)) == 0
 
 
 def test_of_a_program_the_turns_count_that_are_laid_out() -> None:
-    assert flops(ag.compile(recurrent(count=5)).artifact.program) == 2 * TURN
+    assert flops(ag.compile(rnn(count=5)).artifact.program) == 2 * TURN
 
 
 def test_a_loop_that_never_begins_leaves_what_it_carries() -> None:
-    g = recurrent(count=0)
+    g = rnn(count=0)
     h = np.ones((2, 8), np.float32)
-    found = ag.compile(g).run({"h": h, "xs": np.zeros((0, 2, 8), np.float32)})
+    found = ag.compile(g).run({"h0": h, "xs": np.zeros((0, 2, 8), np.float32)})
 
-    assert found["last"].tobytes() == h.tobytes() and found["rows"].shape == (0, 2, 8)
+    assert found["h"].tobytes() == h.tobytes() and found["ys"].shape == (0, 2, 8)
