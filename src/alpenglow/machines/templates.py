@@ -52,7 +52,10 @@ class Templates:
         def register(build: B) -> B:
             differ = {f.name for f in fields(cls)} ^ set(attributes.split())  # type: ignore[arg-type]
             assert not differ, f"{build.__name__} and {cls.__name__} differ in {differ}"
-            self._of.setdefault(cls, []).append(Template(build, fits))
+            before = self._of.setdefault(cls, [])
+            fitting = [t.build.__name__ for t in before if t.fits is always]
+            assert not fitting, f"{build.__name__} is never chosen, since {fitting} always fit"
+            before.append(Template(build, fits))
             return build
 
         return register

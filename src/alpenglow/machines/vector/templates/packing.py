@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Binary, Const, Expr, Load
+from alpenglow.kernel.expr import Const, Expr, Load
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.instruction import Frame
-from alpenglow.machines.vector.operators.filters import UnpackConv
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.transpose import transposed
 from alpenglow.ops.tensor.packing import PackConv
@@ -52,13 +51,6 @@ def _pack_fits(op: PackConv, anchor: Anchor, instr: Instr, target: Target) -> bo
     if not alone or not _are_words(w, packed, target):
         return False
     return _are_rows(w) or (_are_near(w, target) and w.shape[1] % op.lanes == 0)
-
-
-def _unpack_fits(op: UnpackConv, anchor: Anchor, instr: Instr, target: Target) -> bool:
-    """Return whether whole vectors of outputs become rows."""
-    packed, w = anchor.left(), instr.outs[0]
-    whole = packed.shape[-1] % target.facts.lanes == 0
-    return whole and w.strides[-1] == 1 and _are_words(w, packed, target)
 
 
 def _are_words(w: Region, packed: Region, target: Target) -> bool:
@@ -158,36 +150,3 @@ def _if(b: Builder, condition: Expr, matters: bool) -> Iterator[None]:
 
 def _zero(dtype: str, lanes: int) -> Const:
     return Const(0.0 if dtype == "f32" else 0, dtype, lanes)
-
-
-@templates.on(UnpackConv, "outputs inputs", _unpack_fits)
-def unpack_weights(k: Frame, op: UnpackConv, target: Target) -> None:
-    """Build the loops as for `pack_weights`, the other way."""
-    x, b, lanes = k.inputs[0], k.b, target.facts.lanes
-    outer, blocks, *extents, inner, width = x.region.shape
-    taps = math.prod(extents)
-    panels = _Panels(width, inner, taps)
-    count = inner * taps
-    with k.loops.parallel((outer, blocks, width // lanes)) as (panel, number, part):
-        block = b.let(((panel * blocks + number) * (count * width) + part * lanes).expr())
-        partly = op.inputs % inner != 0
-        end = (coord(op.inputs * taps) - number * count).expr() if partly else Const(count)
-        left = b.let(Binary("min", end, Const(count)))
-        with b.loop(ceil_div(count, lanes)) as turn:
-            start = b.let(turn * lanes)
-            columns = []
-            for r in range(lanes):
-                # Past the end the last one is read again; it is not stored.
-                c = coord(start + r)
-                if r >= count % lanes > 0:
-                    c = coord(b.let(Binary("min", c.expr(), Const(count - 1))))
-                at = block + panels.place(c // taps, c % taps)
-                columns.append(b.let(Load(x.buffer, at, lanes)))
-            turned = transposed(b, columns)
-            there = Coord(start, 1, lanes).compare("lt", left)
-            with k.loops.vector(lanes, there if partly or count % lanes else None):
-                ramp = Coord((number * count + start).expr(), 1, lanes)
-                first = panel * width + part * lanes
-                for r, value in enumerate(turned):
-                    with _if(b, (first + r).compare("lt", op.outputs), op.outputs % width != 0):
-                        k.sink.store([first + r, ramp], value)
