@@ -8,6 +8,7 @@ in their own type.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,27 +24,27 @@ from alpenglow.ops.elementwise.series import dtype_of
 State = tuple[Any, ...]
 
 
-class Iterated(Primitive, kind=True):
+class Iterated(Primitive, ABC, kind=True):
     """A primitive given by formulas that are repeated, element by element.
 
     A number of Python's in the first state stands for an f64.
     """
 
+    @abstractmethod
     def first(self, m: Any, *xs: Any) -> State:
         """Return the state before the first turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def goes_on(self, m: Any, state: State) -> Any:
         """Whether a turn is taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turn(self, m: Any, state: State) -> State:
         """Return what a turn makes of the state."""
-        raise NotImplementedError
 
+    @abstractmethod
     def last(self, m: Any, state: State) -> Any:
         """Return the result, of floats as f64."""
-        raise NotImplementedError
 
     def reference(self, *xs: Array) -> Array:
         with np.errstate(all="ignore"):

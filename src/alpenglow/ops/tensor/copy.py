@@ -20,17 +20,22 @@ class Copy(Elementwise):
         return x
 
 
-class Fill(Primitive):
+class Filled(Primitive, kind=True):
+    """A primitive without operands whose result has the given type."""
+
+    dtype: str
+    shape: tuple[Dim, ...]
+
+    def infer(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+
+class Fill(Filled):
     """A tensor of the given type with `value` everywhere."""
 
     moves = True
 
-    dtype: str
-    shape: tuple[Dim, ...]
     value: float = 0.0
-
-    def infer(self) -> TensorType:
-        return TensorType(self.dtype, self.shape)
 
     def reference(self) -> Array:
         return np.full(
@@ -46,18 +51,13 @@ class Fill(Primitive):
         yield (cls("i4", (5,), -3),)
 
 
-class Empty(Primitive):
+class Empty(Filled):
     """A tensor of the given type that holds anything: each element is written before it is read.
 
     `number` tells those apart that are alive together.  NumPy empty.
     """
 
-    dtype: str
-    shape: tuple[Dim, ...]
     number: int = 0
-
-    def infer(self) -> TensorType:
-        return TensorType(self.dtype, self.shape)
 
     def reference(self) -> Array:
         return np.zeros(cast("tuple[int, ...]", self.shape), DTYPES[self.dtype])
