@@ -88,6 +88,11 @@ class Facts:
     tiles: tuple[tuple[str, int, int, int], ...] = ()
     """Products of small matrices that are one instruction: element type, rows, columns, inner."""
 
+    @property
+    def burst(self) -> int:
+        """Bytes that memory hands over at once: a cache line, or 64 where there is no cache."""
+        return self.line or 64
+
     def lanes_for(self, dtype: str) -> int:
         """Return how many sums of products of elements of `dtype` the widest vector holds."""
         return max(1, self.lanes // 2) if dtype == "f64" else self.lanes

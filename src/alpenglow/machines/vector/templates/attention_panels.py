@@ -44,7 +44,7 @@ from alpenglow.machines.vector.templates.attention_words import (
     word_of,
 )
 from alpenglow.machines.vector.templates.products import Products
-from alpenglow.machines.vector.templates.tile import LINE, Tile, Tiles, in_order, split_rows
+from alpenglow.machines.vector.templates.tile import Tile, Tiles, in_order, split_rows
 from alpenglow.machines.vector.templates.transpose import transposed
 
 BLOCK = 128
@@ -55,9 +55,6 @@ OPEN_BLOCK = 112
 
 Element = Callable[[Expr, int, int], Expr]
 """An operand of a tile: of a step and a row, so many of the neighbours in a lane."""
-
-TURN = LINE // 4
-"""Steps in which a product takes a line of each of its rows."""
 
 UNROLLED = 2
 """Steps of a product in a loop body at least: on a core that is shared attention takes 3 to 10 %
@@ -87,6 +84,8 @@ class Panels:
         self.cols = min(2, ceil_div(estimate(parts.queries), self.lanes))
         self.width = self.cols * self.lanes
         self.panels = ceil_div(parts.queries, self.width)
+        # Steps in which a product takes a line of each of its rows.
+        self.steps = parts.target.facts.burst // 4
         if is_open(parts.count):
             self.block = OPEN_BLOCK
         else:
@@ -249,11 +248,11 @@ class Panels:
         each = ceil_div(height * parts.features, parts.inner)
 
         def fetch(turn: Expr, step: Expr) -> None:
-            for key in range(0, height, TURN):
-                at = ahead + turn * TURN + step * down
+            for key in range(0, height, self.steps):
+                at = ahead + turn * self.steps + step * down
                 b.prefetch(parts.keys.buffer, at + key * down if key else at)
-            for n in range(0, each if few else 0, TURN):
-                b.prefetch(parts.v.buffer, value + (turn * TURN + step) * each + n)
+            for n in range(0, each if few else 0, self.steps):
+                b.prefetch(parts.v.buffer, value + (turn * self.steps + step) * each + n)
 
         return fetch
 
@@ -275,13 +274,13 @@ class Panels:
 
         unroll = max(tile.unroll, UNROLLED)
         done: Dim = 0
-        if fetch is not None and (is_open(steps) or steps >= TURN):
-            turns, steps = divmod(steps, TURN)
-            done = turns * TURN
-            with b.loop(lift(turns)) as turn, b.loop(TURN // unroll) as i:
+        if fetch is not None and (is_open(steps) or steps >= self.steps):
+            turns, steps = divmod(steps, self.steps)
+            done = turns * self.steps
+            with b.loop(lift(turns)) as turn, b.loop(self.steps // unroll) as i:
                 for u in range(unroll):
                     fetch(turn, i * unroll + u)
-                    step(turn * TURN + i * unroll + u)
+                    step(turn * self.steps + i * unroll + u)
         full, rest = divmod(steps, unroll)
         if is_open(full) or full:
             with b.loop(lift(full)) as i:
@@ -332,7 +331,7 @@ class Panels:
 
         def fetch(turn: Expr, i: Expr) -> None:
             for feature in (0, height - 1):  # of one line, or of two
-                at = origin + (turn * TURN + i + SOON) * down + feature
+                at = origin + (turn * self.steps + i + SOON) * down + feature
                 b.prefetch(parts.v.buffer, at)
 
         near = is_number(across, 1) and self.kind.dots == 1 and not is_open(down)

@@ -38,7 +38,6 @@ from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.matmul import Product, fits_scratch, store_tile
 from alpenglow.machines.vector.templates.products import multiply_add, products
 from alpenglow.machines.vector.templates.tile import (
-    LINE,
     UNROLL,
     Tile,
     dispatch,
@@ -242,7 +241,7 @@ class _Widened:
         def step(i: Expr, used: int) -> None:
             """Do what one row of vectors holds, the first neighbour being i."""
             at = at_q + (i // numbers.held) * self.width
-            for j in range(0, self.width, LINE // size):
+            for j in range(0, self.width, self.target.facts.burst // size):
                 b.prefetch(self.q, at + (AHEAD // size + j))
             held = [b.let(Load(self.q, at + j * lanes, lanes)) for j in range(self.cols)]
             for n in range(used):

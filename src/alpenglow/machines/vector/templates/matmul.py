@@ -18,7 +18,6 @@ from alpenglow.machines.vector.operators.blocked import LONGEST, PLAIN, MatMulPa
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.products import Products, products
 from alpenglow.machines.vector.templates.tile import (
-    LINE,
     UNROLL,
     Tile,
     Tiles,
@@ -48,8 +47,8 @@ PANELS = 8
 SHARES = 8
 """Parts of a product that threads find work in."""
 
-NEAR = 1 << 18
-"""Bytes of a turned operand up to which it is read where it lies."""
+NEAR = 4
+"""A turned operand is read where it lies if it takes one part in so many of a core's cache."""
 
 SHORT = 32
 """Terms of a sum up to which results are stored row by row."""
@@ -83,7 +82,7 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
         at_w = k.b.let(panel.base * (steps * width * kind.dots))
         ahead = None
         if w.buffer.dtype in PLAIN and not is_open(inner) and not across:
-            line = LINE // DTYPES[w.buffer.dtype].itemsize
+            line = target.facts.burst // DTYPES[w.buffer.dtype].itemsize
             ahead = Ahead(w.buffer, [at_w + inner * width], line, inner * width // line)
 
         def tile(height: int, start: Expr) -> None:
@@ -178,7 +177,8 @@ def _group(
     if not is_number(down, 1) or any(map(is_open, (rows, inner, columns, across))):
         return None
     most = target.facts.own_cache // GROUP // (inner * size * height)
-    if most < LEAST_TILES or rows * inner * size <= NEAR or columns < PANELS * width:
+    near = rows * inner * size <= target.facts.own_cache // NEAR
+    if most < LEAST_TILES or near or columns < PANELS * width:
         return None
     groups = ceil_div(rows, most * height)
     return ceil_div(rows, groups * height) * height
@@ -264,7 +264,7 @@ def _next(
     down, across = y.region.strides[-2:]
     if is_open(inner) or is_open(down) or is_open(across) or across * down == 0:
         return None
-    line = LINE // DTYPES[y.buffer.dtype].itemsize
+    line = k.loops.facts.burst // DTYPES[y.buffer.dtype].itemsize
     start = k.b.let(y.address([*lead, coord(0), coord(0)]).base + first * across)
     if across == 1:
         return Ahead(y.buffer, [start + i for i in range(0, width, line)], down, inner)
@@ -407,7 +407,7 @@ class Product:
             return
         out = self.k.out
         first = self.k.b.let(out.address([*lead, coord(start), coord(column)]).base)
-        line = LINE // out.region.type.numpy.itemsize
+        line = self.target.facts.burst // out.region.type.numpy.itemsize
         for r in range(height):
             for i in range(0, self.cols * self.lanes, line):
                 self.k.b.prefetch(out.buffer, first + r * out.region.strides[-2] + i)

@@ -22,7 +22,6 @@ from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.matmul import store_tile
 from alpenglow.machines.vector.templates.products import dot, multiply_add
 from alpenglow.machines.vector.templates.tile import (
-    LINE,
     Tile,
     dispatch,
     merge_batch,
@@ -150,7 +149,7 @@ class _Product:
             """Add what one row of vectors holds: that of this number, behind i words of x."""
             at = at_q + (i + number) * self.width
             bytes_ = DTYPES["u32"].itemsize
-            for j in range(0, self.width, LINE // bytes_):
+            for j in range(0, self.width, self.target.facts.burst // bytes_):
                 b.prefetch(self.q, (at + (AHEAD // bytes_ + j)) * self.unit)
             for p, weights in enumerate(self.weights(at)):
                 for r, row in enumerate(sums[p % apart]):

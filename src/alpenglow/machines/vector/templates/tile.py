@@ -59,9 +59,6 @@ Few rows wait for their weights: of 5 rows as 4 and 1 the last takes half as lon
 LOADS = 0.96
 """How many loads a multiply-add may have: two of each are begun in a cycle."""
 
-LINE = 64
-"""Bytes that memory hands over at once."""
-
 AHEAD = 1024
 """How many elements before they are needed weights are asked for.
 
@@ -257,6 +254,7 @@ class Tile:
         plain = self.kind.dtype in ("f32", "f64") and self.kind.dots == 1
         whole = plain and lanes == target.facts.lanes_for(self.kind.dtype)
         self.memory_operands = whole and target.facts.memory_operands
+        self.burst = target.facts.burst
         zero = Const(0 if self.kind.dtype == "i32" else 0.0, self.kind.dtype, lanes)
         self._spilled: Buffer | None = None
         self._totals: Buffer | None = None
@@ -339,7 +337,8 @@ class Tile:
         b, kind = self.b, self.kind
         width = self.lanes if w.dtype == "i32" else self.lanes * kind.dots
         if ahead and self.lanes > 1:
-            for i in range(0, self.cols * width, LINE // DTYPES[w.dtype].itemsize):
+            line = self.burst // DTYPES[w.dtype].itemsize
+            for i in range(0, self.cols * width, line):
                 b.prefetch(w, at + ((FAR_AHEAD if self.far else AHEAD) + i), later=self.far)
         pitch = width if apart is None else apart
         loaded = [b.let(kind.vector(w, at + j * pitch, self.lanes)) for j in range(self.cols)]

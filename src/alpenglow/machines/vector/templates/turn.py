@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from alpenglow.ir.dims import ceil_div, estimate, is_open
 from alpenglow.ir.op import Elementwise
-from alpenglow.ir.target import Target
+from alpenglow.ir.target import Facts, Target
 from alpenglow.ir.types import ALL, DTYPES, HALVES
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Binary, Blend, Const, Expr, Load, Shuffle, lift
@@ -31,10 +31,6 @@ FEW = 4
 
 SMALLEST = 4
 """Squares of fewer rows are not worth turning."""
-
-LINE = 64
-"""Bytes of a line of the cache, or of what machines without one turn over at once."""
-
 
 RUN = 16
 """Blocks along a row of the result that are turned one after the other.
@@ -107,7 +103,7 @@ def _plan(out: Window, ins: list[Window], target: Target) -> _Plan | None:
         return _Plan(along, across, tuple(turned), size, True) if fits else None
     for d in (shape[along], few):
         if is_open(d):
-            block = _block(ins, turned, size)
+            block = _block(ins, turned, size, target.facts)
             # Code without squares serves all extents.  Code with squares is guarded.
             if estimate(d) < block or d < block:
                 return None
@@ -119,10 +115,10 @@ def _plan(out: Window, ins: list[Window], target: Target) -> _Plan | None:
     return _Plan(along, across, tuple(turned), size, False)
 
 
-def _block(ins: list[Window], turned: Sequence[int], size: int) -> int:
+def _block(ins: list[Window], turned: Sequence[int], size: int, facts: Facts) -> int:
     """Return the rows and columns of a block: at least a line of the cache."""
     nbytes = min(DTYPES[ins[i].buffer.dtype].itemsize for i in turned)
-    return max(LINE // nbytes, size)
+    return max(facts.burst // nbytes, size)
 
 
 def _dense(w: Window) -> int | None:
@@ -144,7 +140,7 @@ class _Turn:
     ) -> None:
         self.k, self.instr, self.out, self.ins, self.plan = k, instr, out, ins, plan
         self.shape = out.region.shape
-        self.block = _block(ins, plan.turned, plan.size)
+        self.block = _block(ins, plan.turned, plan.size, k.facts)
         self.scratch = {
             i: k.b.array(ins[i].buffer.dtype, self.block**2)
             for i in (() if plan.sorts else plan.turned)
