@@ -64,7 +64,7 @@ def loaded(
 def _whole(
     module: Module, main: Function, source: Source, shapes: Mapping[str, Sequence[int]] | None,
     constants: Mapping[str, Any],
-) -> Program:  # fmt: skip
+) -> StablehloModel:  # fmt: skip
     """Return the function that a program is."""
     inputs = source.inputs(main)
     types = input_types([(i.name, i.dtype, i.shape) for i in inputs], shapes)
@@ -80,7 +80,8 @@ def _whole(
     results = dict(zip(outputs, body.outputs, strict=True))
     declared = dict(zip(results, main.signature.results, strict=True))
     rest = Rest(body.steps, fixed)
-    return Program(module.name or main.name, source.file, module, types, results, declared, rest)
+    name = module.name or main.name
+    return StablehloModel(name, source.file, module, types, results, declared, rest)
 
 
 def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
@@ -93,7 +94,7 @@ def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     return made
 
 
-class Program(SteppedModel[Importer]):
+class StablehloModel(SteppedModel[Importer]):
     """A function, or a turn of a loop."""
 
     def __init__(
@@ -118,6 +119,6 @@ class Program(SteppedModel[Importer]):
     def _turning(
         self, turn: Turn[Applied], fixed: Mapping[str, Array],
         inputs: Mapping[str, TensorType | None], results: Mapping[str, str],
-    ) -> Program:  # fmt: skip
+    ) -> StablehloModel:  # fmt: skip
         rest = Rest(turn.steps, fixed)
-        return Program("loop", self.file, self._module, inputs, results, {}, rest)
+        return StablehloModel("loop", self.file, self._module, inputs, results, {}, rest)
