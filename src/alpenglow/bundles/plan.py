@@ -60,7 +60,7 @@ class Goto:
     stop: Place | None = None
 
 
-Step = KernelCall | Goto
+Command = KernelCall | Goto
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Branch:
     None are said where it does the same for any.
     """
 
-    calls: tuple[Step, ...]
+    calls: tuple[Command, ...]
     rows: tuple[Range, ...] = ()
 
 
@@ -296,7 +296,7 @@ class _Maker:
         words: Mapping[Any, Place], target: Target,
     ) -> Branch:  # fmt: skip
         """Return the calls of a program, and its jumps: these are counted without empty calls."""
-        calls: list[Step] = []
+        calls: list[Command] = []
         begins: list[int] = []
         jumps: dict[int, int] = {}
         kernels = iter(version.kernels)
@@ -351,8 +351,8 @@ class _Maker:
 
 
 def _led(
-    calls: Sequence[Step], jumps: Mapping[int, int], begins: Sequence[int]
-) -> Iterator[Step]:
+    calls: Sequence[Command], jumps: Mapping[int, int], begins: Sequence[int]
+) -> Iterator[Command]:
     """Yield calls; a jump leads to the first call of an instruction.
 
     `jumps` are the instructions that jumps lead to, by call, and `begins` the first calls of all

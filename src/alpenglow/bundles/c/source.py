@@ -15,7 +15,7 @@ from alpenglow.bundles.c import state as c_state
 from alpenglow.bundles.c.header import parameters
 from alpenglow.bundles.c.state import REGIONS, aligned, at
 from alpenglow.bundles.config import config
-from alpenglow.bundles.entry import OUT_OF_RANGE, Api
+from alpenglow.bundles.entry import OUT_OF_RANGE, Api, Body
 from alpenglow.bundles.extents import ROWS, spelled
 from alpenglow.bundles.plan import Branch, BundlePlan, Goto, KernelCall, Routine
 from alpenglow.ir.dims import is_open
@@ -231,8 +231,6 @@ def byte_array(name: str, content: bytes, alignment: int = 0) -> str:
     head = f"extern const uint8_t {name}[];\n{aligned}const uint8_t {name}"
     return f"{head}[{len(content) or 1}] = {{\n{listed or 0}\n}};\n"
 
-
-Body = Callable[[str, Branch], Iterator[str]]
 
 _EACH = """\
 struct regions {

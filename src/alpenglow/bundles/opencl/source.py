@@ -19,7 +19,7 @@ from alpenglow.bundles.job import Job, Made, Needs
 from alpenglow.bundles.mutable import MEMORIES, Place, Symbol
 from alpenglow.bundles.opencl.header import header, signature
 from alpenglow.bundles.opencl.project import cmake, example
-from alpenglow.bundles.plan import BundlePlan, Goto, KernelCall, KernelCode, Routine, Step
+from alpenglow.bundles.plan import BundlePlan, Command, Goto, KernelCall, KernelCode, Routine
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.opencl.emit import as_text, launch
 from alpenglow.render.opencl.operations import NEWER
@@ -204,7 +204,7 @@ class _Tables:
         name = code.kernel.name
         self.sources.append(f'{{"{name}", "{standard}", kernel_{number}, {len(lines)}}}')
 
-    def _launch_all(self, calls: Sequence[Step]) -> None:
+    def _launch_all(self, calls: Sequence[Command]) -> None:
         """Add the launches of calls, and the jumps among them, which lead from launch to launch."""
         begins: list[int] = []
         jumps: dict[int, Goto] = {}
