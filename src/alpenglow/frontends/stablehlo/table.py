@@ -24,19 +24,19 @@ Converter = Callable[["Site"], Made]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Conversion:
     """A converter; `pointwise` ones make an element of those at the same place, in any shape."""
 
     convert: Converter
     pointwise: bool
 
 
-_TABLE: Table[str, Entry] = Table("stablehlo")
+_TABLE: Table[str, Conversion] = Table("stablehlo")
 
 
 def on(*names: str, pointwise: bool = False) -> Callable[[Converter], Converter]:
     """Register the decorated converter for operations by name."""
-    return _TABLE.on(names, lambda converter: Entry(converter, pointwise))
+    return _TABLE.on(names, lambda converter: Conversion(converter, pointwise))
 
 
 def both(*names: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ Choice = TypeVar("Choice", bound=IntEnum)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Conversion:
     """A converter, and the layout of the options that it reads, "" if it reads none.
 
     That it `moves` says that it serves for integers that stand for reals, too: scales and
@@ -39,7 +39,7 @@ class Entry:
     moves: bool
 
 
-_TABLE: Table[tuple[str, bool], Entry] = Table()
+_TABLE: Table[tuple[str, bool], Conversion] = Table()
 _QUANTISED: Table[str, Converter] = Table()
 
 
@@ -47,7 +47,7 @@ def on(
     name: str, options: str = "", *, custom: bool = False, moves: bool = False
 ) -> Callable[[Converter], Converter]:
     """Register the decorated converter for a builtin operator, or a custom one by its name."""
-    return _TABLE.on([(name, custom)], lambda converter: Entry(converter, options, moves))
+    return _TABLE.on([(name, custom)], lambda converter: Conversion(converter, options, moves))
 
 
 def on_quantised(*names: str) -> Callable[[Converter], Converter]:
@@ -81,7 +81,7 @@ def moved(converter: Converter) -> Converter:
     return convert
 
 
-def find(name: str, custom: bool) -> Entry | None:
+def find(name: str, custom: bool) -> Conversion | None:
     """Return the entry for an operator, or None."""
     return _TABLE.find((name, custom))
 

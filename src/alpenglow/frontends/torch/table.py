@@ -56,14 +56,14 @@ Operand = Value | Number
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Conversion:
     """A converter, and the parameters that it takes after the site, with their defaults."""
 
     convert: Converter
     parameters: Mapping[str, Any]
 
     @classmethod
-    def of(cls, converter: Converter) -> Entry:
+    def of(cls, converter: Converter) -> Conversion:
         """Return the entry of a converter."""
         _, *parameters = inspect.signature(converter).parameters.values()
         return cls(converter, {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD})
@@ -89,15 +89,15 @@ IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blo
 
 NO_GENERATOR = "there is no generator whose random numbers it could draw"
 
-_TABLE: Table[str, Entry] = Table("torch")
+_TABLE: Table[str, Conversion] = Table("torch")
 
 
 def on(*targets: str) -> Callable[[Converter], Converter]:
     """Register the decorated converter for operators, each as ``aten.add.Tensor``."""
-    return _TABLE.on(targets, Entry.of)
+    return _TABLE.on(targets, Conversion.of)
 
 
-def find(target: str) -> Entry | None:
+def find(target: str) -> Conversion | None:
     """Return the entry for an operator, or None."""
     return _TABLE.find(target)
 
@@ -107,7 +107,7 @@ def supported() -> list[str]:
     return sorted(_TABLE.names())
 
 
-def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def bound(entry: Conversion, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a converter by its parameters' names.
 
     Raises ModelError if one is missing, UnsupportedError if the converter does not know one.
