@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -264,3 +264,18 @@ def test_a_guard_is_no_way_around_other_mistakes() -> None:
     exe = ag.compile(cropped())
     with pytest.raises(AlpenglowError, match="input 'x'"):
         exe(np.zeros(3, np.float64))
+
+
+def test_extents_are_tried_in_the_order_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The symbols of a type are a set: its order is another in each process."""
+    tried: list[list[str]] = []
+
+    def recorded(symbols: Iterable[str]) -> Any:
+        tried.append(list(symbols))
+        return presuming(tried[-1])
+
+    monkeypatch.setattr("alpenglow.frontends.stepped.presuming", recorded)
+    names = [f"d{i}" for i in range(8)]
+    ag.load(made([("Relu", "x", "y")], {"x": names[::-1]}))
+
+    assert tried == [names]
