@@ -54,7 +54,7 @@ class Assumption:
 
 
 class Told(Assumption):
-    """What symbols stand for as a file tells, maybe not of all: the others may not be asked for."""
+    """An assumption from a file, maybe not of all symbols: the others may not be compared."""
 
     def decide(self, x: Dim, relation: str) -> bool:
         if missing := names(x) - self.values.keys():

@@ -106,7 +106,7 @@ def satisfying(guards: Guards, symbols: Iterable[str]) -> dict[str, int] | None:
 
 
 SCALES = (64, 1, 12, 1000)
-"""What extents are multiples of, one after another, that are to satisfy guards."""
+"""Factors of the extents that are tried for guards, one after another."""
 
 
 def root(x: Sym, symbol: str, values: Mapping[str, int]) -> int | None:

@@ -428,7 +428,7 @@ def _applied(
 ) -> Node:
     """Append a node.  Extents that agree only where the guards hold are compared as numbers.
 
-    What these comparisons take for granted are guards, too.
+    The answers to these comparisons are guards, too.
     """
     try:
         return g.add(op, operands, regions)

@@ -19,7 +19,7 @@ def stored(dtype: str) -> str:
 
 
 class Contents:
-    """What a buffer holds: elements of one stored type, in all of it or at some footprints."""
+    """The elements in a buffer: of one stored type, in all of it or at some footprints."""
 
     def __init__(self, nbytes: int, dtype: str = "", complete: bool = False) -> None:
         self.nbytes = nbytes

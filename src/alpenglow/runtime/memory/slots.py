@@ -45,8 +45,8 @@ class Slots:
         arena     slot, buffer, known offset, number of the computed offset
         callers   by input, output or variable: slot, offset
 
-    `stops` are the slots of the address of the stop word, `faults` those of the addresses of words
-    for data out of range, which `checks` may write.
+    `stops` are the slots of the address of the stop word, and `faults` the slots of the addresses
+    of words for data out of range, which `checks` may write.
     """
 
     def __init__(self, artifact: Artifact, address: Callable[[str], int]) -> None:
@@ -122,7 +122,7 @@ class Slots:
             self.args.append(0)
 
     def _address(self, r: Region, slot: int) -> int:
-        """Return what is known of the address of a region; the rest is added for each call."""
+        """Return the known part of the address of a region; a call adds the rest."""
         b = self.buffers[r.buffer]
         offset: Dim = r.offset * r.type.numpy.itemsize
         if b.space == "const":
