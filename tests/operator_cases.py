@@ -163,19 +163,9 @@ def compiled(cls: type[Op]) -> ag.Executable:
     return ag.compile(forest(list(applications(cls))), target="cpu", threads=1)
 
 
-def logical(array: Array, t: TensorType) -> Array:
-    """Return the specified elements: of a blocked tensor, without its padding lanes."""
-    if t.blocked is None:
-        return array
-    assert isinstance(t.blocked, int)
-    blocks, lanes = array.shape[1], array.shape[-1]
-    flat = np.moveaxis(array, -1, 2)
-    return flat.reshape(flat.shape[0], blocks * lanes, *flat.shape[3:])[:, : t.blocked]
-
-
 def assert_agree(what: str, expected: Array, actual: Array, t: TensorType) -> None:
     """Assert equal elements, or for floats elements within the tolerance of their type."""
-    a, b = logical(expected, t), logical(actual, t)
+    a, b = t.layout.specified(expected), t.layout.specified(actual)
     assert (b.dtype, b.shape) == (a.dtype, a.shape), what
     if t.dtype in COMPLEX:
         t = t.with_dtype(PARTS[t.dtype])

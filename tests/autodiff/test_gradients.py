@@ -105,7 +105,7 @@ def applies(op: Op, types: Sequence[TensorType | None]) -> bool:
         results = Node(op, [None if t is None else Value(t) for t in types]).results
     except TypeRuleError:
         return False
-    plain = all(t is None or t.blocked is None for t in [*types, *(v.type for v in results)])
+    plain = all(t is None or t.is_plain for t in [*types, *(v.type for v in results)])
     return plain and any(v.type.dtype == "f64" for v in results)
 
 

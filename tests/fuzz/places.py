@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from alpenglow.ir.graph import Node
 from alpenglow.ir.types import COMPLEX, DTYPES, NARROW, width
+from alpenglow.machines.vector.operators.layout import channels
 from alpenglow.machines.vector.operators.winograd import (
     WinogradInput,
     WinogradOutput,
@@ -86,10 +87,7 @@ def operands(instr: Instr) -> list[Operand]:
 
 def blocks(r: Region) -> tuple[int, int]:
     """Return the axis of blocks and the number of channels, as far as the type tells."""
-    if r.type.blocked is None:
-        return 0, 0
-    assert isinstance(r.type.blocked, int), f"{r.type} is open"
-    return 1, r.type.blocked
+    return (0, 0) if r.type.is_plain else (1, channels(r.type))
 
 
 def _patches(instr: Instr) -> dict[str, tuple[int, int]]:
@@ -100,11 +98,9 @@ def _patches(instr: Instr) -> dict[str, tuple[int, int]]:
     anchor = None if instr.body is None else anchor_node(instr.body)
     match instr.op if anchor is None else anchor.op:
         case WinogradInput() | WinogradBlocks():
-            channels = next(instr.reads()).type.blocked
-            assert isinstance(channels, int), "patches are those of a blocked image"
-            return {"y0": (2, channels)}
-        case WinogradProduct(int(channels), int(outputs)):
-            return {_given(instr, anchor, 0): (2, channels), "y0": (2, outputs)}
+            return {"y0": (2, channels(next(instr.reads()).type))}
+        case WinogradProduct(int(inputs), int(outputs)):
+            return {_given(instr, anchor, 0): (2, inputs), "y0": (2, outputs)}
         case WinogradSums(outputs, inputs):
             return {_given(instr, anchor, 0): (2, inputs), _given(instr, anchor, 1): (2, outputs)}
         case WinogradOutput(outputs=int(outputs)):

@@ -24,6 +24,7 @@ from alpenglow.ir.dims import (
     symbol,
 )
 from alpenglow.ir.types import TensorType
+from alpenglow.machines.vector.operators.layout import Blocked
 
 SEEDS = 300
 OPERATIONS: dict[str, Callable[..., Dim]] = {
@@ -137,7 +138,7 @@ def test_types_read_back_from_their_text() -> None:
 def test_blocked_types_read_back_from_their_text() -> None:
     for seed in range(SEEDS // 3):
         dim = expression(seed)[0].value(symbols())
-        expected = TensorType("f32", (1, ceil_div(dim, 16), 5, 16), dim)
+        expected = TensorType("f32", (1, ceil_div(dim, 16), 5, 16), Blocked(dim))
         actual = TensorType.parse(str(expected))
 
         assert expected == actual, str(expected)
@@ -236,10 +237,10 @@ def test_a_sum_of_many_terms_reads_back() -> None:
         (" bool[2, 3] ", TensorType("bool", (2, 3))),
         ("i64[0]", TensorType("i64", (0,))),
         ("f16[N,3,(N//2)]", TensorType("f16", (N, 3, N // 2))),
-        ("f32[1,50/16,56,56,16]", TensorType("f32", (1, 4, 56, 56, 16), 50)),
-        ("f32[1,5/8,8]", TensorType("f32", (1, 1, 8), 5)),
-        ("bf16[N,M/8,8]", TensorType("bf16", (N, ceil_div(M, 8), 8), M)),
-        ("f32[1,(N//2)/8,8]", TensorType("f32", (1, ceil_div(N // 2, 8), 8), N // 2)),
+        ("f32[1,50/16,56,56,16]", TensorType("f32", (1, 4, 56, 56, 16), Blocked(50))),
+        ("f32[1,5/8,8]", TensorType("f32", (1, 1, 8), Blocked(5))),
+        ("bf16[N,M/8,8]", TensorType("bf16", (N, ceil_div(M, 8), 8), Blocked(M))),
+        ("f32[1,(N//2)/8,8]", TensorType("f32", (1, ceil_div(N // 2, 8), 8), Blocked(N // 2))),
     ],
 )
 def test_types_in_text(text: str, expected: TensorType) -> None:
@@ -255,7 +256,7 @@ def test_what_is_no_type_is_refused(text: str) -> None:
 
 def test_binding_a_blocked_type_binds_its_channels() -> None:
     t = TensorType.parse("f32[1,C/16,H,16]")
-    expected = TensorType("f32", (1, 3, 5, 16), 40)
+    expected = TensorType("f32", (1, 3, 5, 16), Blocked(40))
     actual = t.bind({"C": 40, "H": 5})
 
     assert expected == actual

@@ -405,7 +405,7 @@ def test_pairs_that_begin_anywhere_are_complex_numbers() -> None:
         (ViewAsComplex(), ("f32[2,3]",), "expected a last axis of 2"),
         (ViewAsComplex(), ("f32[N]",), "expected a last axis of 2"),
         (ViewAsComplex(), ("f16[2]",), "expected an element type among f32 f64"),
-        (ViewAsReal(), ("c64[1,20/16,16]",), "expected a plain tensor"),
+        (ViewAsReal(), ("c64[1,20/16,16]",), "expected row-major order"),
     ],
 )
 def test_operands_of_other_types_are_refused(op: Op, types: tuple[str, ...], says: str) -> None:

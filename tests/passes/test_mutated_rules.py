@@ -60,7 +60,7 @@ def rebuilt(
     new, env = Graph(g.name), dict[Value, Value]()
     try:
         for name, v in g.inputs.items():
-            t = TensorType(dtype(v.type.dtype), v.type.shape, v.type.blocked)
+            t = TensorType(dtype(v.type.dtype), v.type.shape, v.type.layout)
             env[v] = env[g.inputs[same[0]]] if same and same[1] == name else new.input(name, t)
         for i, c in enumerate(dict.fromkeys(g.constants())):
             assert c.array is not None

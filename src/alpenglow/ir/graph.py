@@ -23,8 +23,9 @@ from alpenglow.base.memory import copied
 from alpenglow.base.words import counted, shown
 from alpenglow.ir import describe, dims, misuse
 from alpenglow.ir.dims import Guards, Sym
+from alpenglow.ir.layout import Layout
 from alpenglow.ir.metadata import NONE, Metadata
-from alpenglow.ir.op import Elementwise, Op, check_arity
+from alpenglow.ir.op import Elementwise, Op, check_arity, check_layouts
 from alpenglow.ir.types import Array, TensorType, type_of
 
 
@@ -140,6 +141,7 @@ def infer(
         for operand, t in zip(required, types, strict=False):
             if t is None and operand not in op.optional:
                 raise TypeRuleError(f"{op.name}: operand {operand} is missing")
+        check_layouts(op, types)
         result = op.infer(*types, regions=regions) if regions else op.infer(*types)
     except AlpenglowError as error:
         raise error.located(node=name) from None
@@ -536,6 +538,8 @@ def open_in(node: Node) -> set[str]:
 def _bind_attribute(value: Any, extents: Mapping[str, int]) -> Any:
     if isinstance(value, Sym):
         return dims.bind(value, extents)
+    if isinstance(value, Layout):
+        return value.bind(extents)
     if isinstance(value, tuple) and any(isinstance(v, Sym) for v in value):
         return tuple(_bind_attribute(v, extents) for v in value)
     return value

@@ -22,7 +22,7 @@ by keyword, as `infer` is.  Elementwise operators are differentiated by their fo
 by what they are lowered to, so they need it only where another way is better.
 
 What others look up about an operator it says itself: `work`, `sample_axes`, `rows_of`, `moves`,
-`carried`, `walks`, `rereads`, `infinite`.
+`carried`, `walks`, `rereads`, `infinite`, `layouts`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import FrozenInstanceError, dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -39,6 +39,7 @@ import numpy as np
 from alpenglow.base import extensions
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.attribute import tests_of
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import ALL, FLOATS, Array, TensorType
 from alpenglow.ir.types import NAMES as NAMES_OF
@@ -93,6 +94,10 @@ class Op:
 
     infinite: ClassVar[frozenset[int]] = frozenset()
     """Results, by number, in which an infinity is no sign that something went wrong."""
+
+    layouts: ClassVar[Literal["", "first", "all"]] = ""
+    """The operands that may be in a layout other than row-major: none, the first one, all.  The
+    type rule then says in which, and in which the results are."""
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         """Return how many multiply-adds along inner dimensions an application takes.
@@ -199,11 +204,12 @@ class Composite(Op, kind=True):
 class Elementwise(Primitive, kind=True):
     """A primitive given by one formula over scalars.
 
-    All operands have the same shape and, unless `infer` is overridden, the same element type, one
-    of `dtypes`.  The result has that shape, and the element type `result` or, if that is empty, the
-    operands'.
+    All operands have the same shape and layout and, unless `infer` is overridden, the same element
+    type, one of `dtypes`.  The result has that shape and layout, and the element type `result` or,
+    if that is empty, the operands'.
     """
 
+    layouts = "all"
     dtypes: ClassVar[frozenset[str]] = ALL
     result: ClassVar[str] = ""
     edges: ClassVar[Array | None] = None
@@ -273,6 +279,7 @@ class Control(Op, kind=True):
         """The number of the first operand that regions capture: these are their last inputs."""
         raise AssertionError(f"{self.name} does not tell what its regions capture")
 
+    layouts = "all"
     run: ClassVar[Callable[..., Sequence[Array]]]
     lower: ClassVar[Callable[..., Any] | None] = None
 
@@ -329,6 +336,29 @@ def check_arity(op: Op, count: int) -> None:
         raise TypeRuleError(
             f"{op.name}: got {count} operands, expected {wanted} ({', '.join(op.operands)})"
         )
+
+
+def check_layouts(op: Op, types: Sequence[TensorType | None]) -> None:
+    """Raise TypeRuleError unless operands that `op` takes in row-major order are."""
+    if op.layouts == "all":
+        return
+    for t in types[op.layouts == "first" :]:
+        if t is not None and not t.is_plain:
+            raise TypeRuleError(f"{op.name}: an operand is {t}, expected row-major order")
+
+
+def changed_along(
+    op: Op, x: TensorType, axes: Iterable[int], shape: Iterable[Dim]
+) -> TensorType:
+    """Return the type of x with another shape, in its layout.
+
+    Raises TypeRuleError if the layout holds one of `axes`, along which `op` moves elements.
+    """
+    if x.is_plain:
+        return x.with_shape(shape)
+    if held := sorted(set(axes).intersection(x.layout.held(x.rank))):
+        raise TypeRuleError(f"{op.name}: layout {x.layout} holds axes {held} of {x}")
+    return replace(x, shape=tuple(shape))
 
 
 def check_dtype(op: Op, what: str, x: TensorType, allowed: frozenset[str] | set[str]) -> None:

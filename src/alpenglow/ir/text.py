@@ -40,6 +40,7 @@ from alpenglow.base.expression import parse_expression
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.layout import Layout, find_layout
 from alpenglow.ir.op import Op, find_operator
 from alpenglow.ir.side import SideWeights
 from alpenglow.ir.solve import satisfying
@@ -199,7 +200,9 @@ def _shortest(array: Array) -> Any:
 
 def application_text(op: Op, operands: Sequence[str]) -> str:
     """Return ``op(operands…, attribute=value…)``."""
-    attributes = [f"{k}={literal(v)}" for k, v in op.attributes()]
+    attributes = [
+        str(v) if isinstance(v, Layout) else f"{k}={literal(v)}" for k, v in op.attributes()
+    ]
     return f"{op.name}({', '.join([*operands, *attributes])})"
 
 
@@ -472,7 +475,9 @@ def _parse_operator(name: str, rest: str, arguments: str, source: Lines) -> Op:
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     try:
         attributes = {str(k.arg): _from_ast(k.value) for k in call.keywords}
-    except ParseError as error:
+        if "layout" in known:
+            _read_layout(attributes, known)
+    except (ParseError, TypeRuleError) as error:
         raise source.error(error.message, arguments) from error
     if unknown := attributes.keys() - known:
         raise source.error(f"{name} has no attribute {', '.join(sorted(unknown))}", arguments)
@@ -486,6 +491,13 @@ def _parse_operator(name: str, rest: str, arguments: str, source: Lines) -> Op:
         return cls(**attributes)
     except (TypeError, TypeRuleError) as error:
         raise source.error(f"{name}: {error}", arguments) from error
+
+
+def _read_layout(attributes: dict[str, Any], known: Set[str]) -> None:
+    """Put a layout in place of the attribute that is called after one."""
+    for key in attributes.keys() - known:
+        if (layout := find_layout(key)) is not None:
+            attributes["layout"] = layout(attributes.pop(key))
 
 
 def parse_literal(text: str) -> Any:

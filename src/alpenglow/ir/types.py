@@ -1,9 +1,4 @@
-"""Types: an element type and a shape, written ``f32[1,64,56,56]``.
-
-A blocked tensor keeps the elements of axis 1 in groups of a fixed number of lanes, which form
-the last axis: ``f32[1,50/16,56,56,16]`` holds 50 channels in 4 groups of 16.  The lanes past
-the logical extent hold *unspecified* values.
-"""
+"""Types: an element type, a shape and a layout, written ``f32[1,64,56,56]`` in row-major order."""
 
 from __future__ import annotations
 
@@ -19,7 +14,8 @@ from numpy.typing import NDArray
 
 from alpenglow.base.errors import ParseError, TypeRuleError
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Dim, Sym, ceil_div
+from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.layout import ROW_MAJOR, Layout, parse_extents
 
 Array = NDArray[Any]
 
@@ -104,11 +100,11 @@ def holds(dtype: str, number: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type and shape; `blocked` is the logical extent of axis 1 in a blocked layout."""
+    """Element type, shape, and the layout in which the shape holds the elements."""
 
     dtype: str
     shape: tuple[Dim, ...]
-    blocked: Dim | None = None
+    layout: Layout = ROW_MAJOR
 
     def __post_init__(self) -> None:
         if self.dtype in ALIASES:
@@ -116,20 +112,11 @@ class TensorType:
         if self.dtype not in DTYPES:
             known = " ".join(DTYPES)
             raise TypeRuleError(f"no element type is called {self.dtype!r}; there are {known}")
-        if self.blocked is not None and not self._holds_blocks():
-            raise TypeRuleError(f"a shape of {self.shape} holds no {self.blocked} in blocks")
-
-    def _holds_blocks(self) -> bool:
-        assert self.blocked is not None, "only of a blocked type"
-        if len(self.shape) < 3 or (dims.known(self.shape[-1]) and self.shape[-1] < 1):
-            return False
-        return self.shape[1] == ceil_div(self.blocked, self.shape[-1])
+        if self.layout is not ROW_MAJOR:
+            self.layout.check(self.shape)
 
     def __str__(self) -> str:
-        extents = [str(d) for d in self.shape]
-        if self.blocked is not None:
-            extents[1] = f"{self.blocked}/{extents[-1]}"
-        return f"{self.dtype}[{','.join(extents)}]"
+        return f"{self.dtype}[{','.join(self.layout.extents(self.shape))}]"
 
     __repr__ = __str__
 
@@ -141,17 +128,8 @@ class TensorType:
             known = " ".join(DTYPES)
             raise ParseError(f"'{text}' is no type; expected DTYPE[EXTENTS], DTYPE one of {known}")
         parts = [p for p in _listed(match[2] or "") if p.strip()]
-        # A single slash marks blocks; a quotient of extents is written //.
-        blocks = [re.fullmatch(r"(.*[^/])/([^/].*)", p) for p in parts]
-        if len(parts) > 2 and (block := blocks[1]) is not None:
-            extent, lanes = dims.parse(block[1]), dims.parse(block[2])
-            if lanes != dims.parse(parts[-1]) or (isinstance(lanes, int) and lanes < 1):
-                raise ParseError(f"'{text}' has blocks of {lanes}; expected its last extent")
-            shape = [ceil_div(extent, lanes) if i == 1 else dims.parse(p)
-                     for i, p in enumerate(parts)]  # fmt: skip
-            t = cls(match[1], tuple(shape), extent)
-        else:
-            t = cls(match[1], tuple(dims.parse(p) for p in parts))
+        layout, shape = parse_extents(parts)
+        t = cls(match[1], shape, layout)
         if any(isinstance(d, int) and d < 0 for d in t.shape):
             raise ParseError(f"'{text}' has a negative extent")
         return t
@@ -161,18 +139,14 @@ class TensorType:
         return len(self.shape)
 
     @property
-    def channels(self) -> int:
-        """The logical extent of axis 1, which is a number."""
-        extent = self.shape[1] if self.blocked is None else self.blocked
-        assert isinstance(extent, int), f"{self} has open extents"
-        return extent
+    def is_plain(self) -> bool:
+        """Whether elements are in row-major order, and all of them specified."""
+        return type(self.layout) is Layout
 
     @property
-    def logical_size(self) -> int:
-        """The number of elements, padding lanes left out."""
-        if self.blocked is None:
-            return self.size
-        return self.extents[0] * self.channels * math.prod(self.extents[2:-1])
+    def logical(self) -> tuple[Dim, ...]:
+        """The shape of the tensor in row-major order."""
+        return self.layout.logical(self.shape)
 
     @property
     def static(self) -> bool:
@@ -187,7 +161,7 @@ class TensorType:
 
     @property
     def size(self) -> int:
-        """The number of elements of a static type, padding lanes included."""
+        """The number of elements of a static type, with the padding of its layout."""
         return math.prod(self.extents)
 
     @property
@@ -202,13 +176,13 @@ class TensorType:
         return replace(self, dtype=dtype)
 
     def with_shape(self, shape: Iterable[Dim]) -> TensorType:
-        """Return the plain (not blocked) type of this element type and the given shape."""
+        """Return the type of this element type and the given shape, in row-major order."""
         return TensorType(self.dtype, tuple(shape))
 
     def bind(self, values: Mapping[str, Dim]) -> TensorType:
         """Put numbers, or other extents, in place of named extents."""
-        blocked = None if self.blocked is None else dims.bind(self.blocked, values)
-        return TensorType(self.dtype, tuple(dims.bind(d, values) for d in self.shape), blocked)
+        shape = tuple(dims.bind(d, values) for d in self.shape)
+        return TensorType(self.dtype, shape, self.layout.bind(values))
 
     def symbols(self) -> set[str]:
         return {n for d in self.shape if isinstance(d, Sym) for n in dims.names(d)}

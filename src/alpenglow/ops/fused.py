@@ -14,6 +14,8 @@ class Fused(Op):
     The operands are the inputs of the region, its results the outputs of the region.
     """
 
+    layouts = "all"
+
     def infer(self, *xs: TensorType, regions: tuple[Graph, ...]) -> tuple[TensorType, ...]:
         (body,) = regions
         wanted = tuple(v.type for v in body.inputs.values())

@@ -54,7 +54,7 @@ def is_constant(v: Value, depth: int = DEPTH) -> bool:
 def along(v: Value) -> Along | None:
     """Return the constant that v stretches and the axis of v it varies along; None if several."""
     source = unstretched(v)
-    if v.type.blocked is not None or not is_constant(source):
+    if not v.type.is_plain or not is_constant(source):
         return None
     shape = (1,) * (v.type.rank - source.type.rank) + source.type.shape
     wide = [i for i, d in enumerate(shape) if d != 1]

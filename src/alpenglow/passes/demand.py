@@ -113,7 +113,7 @@ def _demands(g: Graph) -> dict[Value, Demand]:
 def _read(node: Node) -> Demand:
     """Return which part of its operand a node reads, if it does nothing else."""
     match node:
-        case Node(Slice(starts, sizes, steps), [Value() as x]) if x.type.blocked is None:
+        case Node(Slice(starts, sizes, steps), [Value() as x]):
             cut = [i for i, d in enumerate(x.type.shape) if sizes[i] != d or steps[i] != 1]
             if len(cut) == 1:
                 (axis,) = cut
@@ -121,7 +121,7 @@ def _read(node: Node) -> Demand:
         case Node(Gather(axis), [Value() as x, Value(array=at)]) if at is not None:
             axis %= x.type.rank
             extent = x.type.shape[axis]
-            if at.size == 1 and x.type.blocked is None and known(extent):
+            if at.size == 1 and known(extent):
                 index = int(at.reshape(-1)[0])
                 return Part(axis, index + extent if index < 0 else index, 1, 1)
     return None
@@ -132,7 +132,7 @@ def _asked(node: Node, part: Part) -> list[Demand]:
     given = [v for v in node.inputs if v is not None]
     whole: list[Demand] = [None] * len(given)
     y = node.output.type
-    if y.blocked is not None or any(v.type.blocked is not None for v in given):
+    if not all(t.is_plain for t in (y, *(v.type for v in given))):
         return whole
     axis = part.axis
     match node.op:

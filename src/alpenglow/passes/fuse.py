@@ -315,7 +315,7 @@ def _replace(g: Graph, members: list[Node]) -> None:
             if scalar is None:
                 env[v] = operand(v)
             else:
-                env[v] = body(Broadcast(v.type.shape, v.type.blocked), body.constant(scalar))
+                env[v] = body(Broadcast(v.type.shape, v.type.layout), body.constant(scalar))
         inputs = [None if v is None else env[v] for v in node.inputs]
         env[node.output] = body(node.op, *inputs, name=node.output.name)
     # Of others, what is read elsewhere is computed there, too: positions that attentions share.

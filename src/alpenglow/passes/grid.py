@@ -80,7 +80,7 @@ def grid_of(node: Node) -> Grid | None:
             pass
         case _:
             return None
-    if zero.type.dtype not in INTS or scale.type.dtype != "f32" or x.type.blocked is not None:
+    if zero.type.dtype not in INTS or scale.type.dtype != "f32" or not x.type.is_plain:
         return None
     steps, offsets = _numbers(scale), _numbers(zero)
     if steps is None or offsets is None:

@@ -63,9 +63,9 @@ def sub_self(g: Graph, node: Node) -> Rewritten:
     """sub(x, x) => 0   for integers"""
     x, y = node.inputs
     t = node.output.type
-    if x is not y or t.dtype in FLOATS or t.blocked is not None:
+    if x is not y or t.dtype in FLOATS:
         return None
-    return g(Broadcast(t.shape), g.constant(np.zeros((), t.numpy)))
+    return g(Broadcast(t.shape, t.layout), g.constant(np.zeros((), t.numpy)))
 
 
 @rules.on(Mul)
@@ -103,12 +103,12 @@ def div_of_one(g: Graph, node: Node) -> Rewritten:
 def div_by_power_of_two(g: Graph, node: Node) -> Rewritten:
     """div(x, c) => mul(x, 1 / c)   where c is a power of two, so that 1 / c is exact"""
     match node.inputs:
-        case [Value(type=t) as x, Value() as c] if t.dtype in FLOATS and t.blocked is None:
+        case [Value(type=t) as x, Value() as c] if t.dtype in FLOATS:
             divisor = uniform(c)
             if divisor is None or not _power_of_two(divisor):
                 return None
             inverse = g.constant(np.asarray(1 / divisor, t.numpy))
-            return g(Mul(), x, g(Broadcast(t.shape), inverse))
+            return g(Mul(), x, g(Broadcast(t.shape, t.layout), inverse))
     return None
 
 
@@ -307,7 +307,7 @@ def compute_before_broadcast(g: Graph, node: Node) -> Rewritten:
     sources = [_stretched_from(v) for v in node.inputs]
     out = node.output.type
     bases = [s for s in sources if s is not None]
-    if not bases or len(bases) < len(sources) or out.blocked is not None:
+    if not bases or len(bases) < len(sources) or not out.is_plain:
         return None
     common = _common_shape([s.type.shape for s in bases])
     if common is None or _padded(common, out.rank) == out.shape:

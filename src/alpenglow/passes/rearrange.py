@@ -22,12 +22,10 @@ from alpenglow.ops.tensor.generate import Shape, Size
 from alpenglow.ops.tensor.movement import (
     Broadcast,
     Concat,
-    Pack,
     Pad,
     Reshape,
     Slice,
     Transpose,
-    Unpack,
 )
 from alpenglow.passes.constants import read_once
 
@@ -106,7 +104,7 @@ def transpose_of_concat(g: Graph, node: Node) -> Rewritten:
     extent 1 of each, and nothing else reads the whole"""
     match node:
         case Node(Transpose(perm=perm), [Value(Node(Concat(axis=axis), parts)) as y]):
-            if y.type.blocked is not None or not read_once(g, y):
+            if not read_once(g, y):
                 return None
             moved = [[p for p in perm if v.type.shape[p] != 1] for v in parts if v is not None]
             if any(m != sorted(m) for m in moved):
@@ -125,7 +123,7 @@ def transpose_between_ones(g: Graph, node: Node) -> Rewritten:
         case Node(
             Transpose(perm=q),
             [Value(Node(Reshape(), [Value(Node(Transpose(perm=p), [Value() as x]))])) as y],
-        ) if x.type.blocked is None:
+        ):
             wide = [i for i, d in enumerate(y.type.shape) if d != 1]
             axes = [a for a in p if x.type.shape[a] != 1]
             if [y.type.shape[i] for i in wide] != [x.type.shape[a] for a in axes]:
@@ -144,7 +142,7 @@ def transpose_broadcast(g: Graph, node: Node) -> Rewritten:
     """transpose(broadcast(x), p) => broadcast(transpose(x, p))"""
     match node:
         case Node(Transpose(perm=perm) as op, [Value(Node(Broadcast(), [Value() as x])) as y]):
-            if x.type.shape == y.type.shape or x.type.blocked is not None:
+            if x.type.shape == y.type.shape:
                 return None
             full = (1,) * (len(perm) - x.type.rank) + x.type.shape
             wide = x if full == x.type.shape else g(Reshape(full), x)
@@ -159,10 +157,11 @@ def reduce_before_broadcast(g: Graph, node: Node) -> Rewritten:
         case Node(Reduction(axes=axes) as op, [Value(Node(Broadcast(), [Value() as x])) as y]):
             full = (1,) * (y.type.rank - x.type.rank) + x.type.shape
             kept = all(full[axis] == y.type.shape[axis] for axis in axes)
-            if not kept or y.type.blocked is not None:
+            if not kept:
                 return None
             wide = x if full == x.type.shape else g(Reshape(full), x)
-            return g(Broadcast(node.output.type.shape), g(op, wide))
+            t = node.output.type
+            return g(Broadcast(t.shape, t.layout), g(op, wide))
     return None
 
 
@@ -186,7 +185,7 @@ def transpose_between_reshapes(g: Graph, node: Node) -> Rewritten:
             _, [Value(Node(Transpose(perm=perm), [Value(Node(Reshape(), [Value() as x])) as y]))]
         ):
             groups = _merged(x.type.shape, y.type.shape)
-            if groups is None or x.type.blocked is not None:
+            if groups is None or not x.type.is_plain:
                 return None
             whole = tuple(axis for p in perm for axis in groups[p])
             if tuple(x.type.shape[axis] for axis in whole) == node.output.type.shape:
@@ -209,8 +208,7 @@ def broadcast_of_more_axes(g: Graph, node: Node) -> Rewritten:
     match node:
         case Node(op, [Value(Node(Reshape(shape=shape), [Value() as x]))]):
             more = len(shape) - x.type.rank
-            plain = x.type.blocked is None
-            if plain and more >= 0 and shape == (1,) * more + x.type.shape:
+            if x.type.is_plain and more >= 0 and shape == (1,) * more + x.type.shape:
                 return g(op, x)
     return None
 
@@ -232,14 +230,15 @@ def slice_broadcast(g: Graph, node: Node) -> Rewritten:
     """slice(broadcast(x)) => broadcast(slice(x))   along axes that are not stretched, if any"""
     match node:
         case Node(Slice() as op, [Value(Node(Broadcast(), [Value() as x])) as y]):
-            if x.type.shape == y.type.shape or y.type.blocked is not None:
+            if x.type.shape == y.type.shape:
                 return None
             lead = len(op.sizes) - x.type.rank
             cuts = zip(op.starts[lead:], op.sizes[lead:], op.steps[lead:], strict=True)
             own = [(0, 1, 1) if d == 1 else cut for d, cut in zip(x.type.shape, cuts, strict=True)]
             starts, sizes, steps = zip(*own, strict=True) if own else ((), (), ())
             uncut = sizes == x.type.shape and set(steps) <= {1}
-            return g(Broadcast(op.sizes), x if uncut else g(Slice(starts, sizes, steps), x))
+            part = x if uncut else g(Slice(starts, sizes, steps), x)
+            return g(Broadcast(op.sizes, y.type.layout), part)
     return None
 
 
@@ -278,8 +277,6 @@ def concat_concat(g: Graph, node: Node) -> Rewritten:
 @rules.on(Concat)
 def concat_nothing(g: Graph, node: Node) -> Rewritten:
     """concat(a, nothing) => concat(a)"""
-    if node.output.type.blocked is not None:
-        return None
     axis = _axis(node)
     kept = [v for v in node.inputs if v is not None and v.type.shape[axis] != 0]
     return g(node.op, *kept) if kept and len(kept) < len(node.inputs) else None
@@ -290,7 +287,7 @@ def pad_that_cuts(g: Graph, node: Node) -> Rewritten:
     """pad(x, -a, -b) => slice(x)   where nothing is added"""
     match node:
         case Node(Pad(before=before, after=after), [Value() as x]):
-            if x.type.blocked is None and max((*before, *after), default=0) <= 0:
+            if max((*before, *after), default=0) <= 0:
                 starts = tuple(-a for a in before)
                 return g(Slice(starts, node.output.type.shape, (1,) * x.type.rank), x)
     return None
@@ -330,24 +327,6 @@ def reduce_keeping_axes(g: Graph, node: Node) -> Rewritten:
             kept = tuple(1 if i in op.axes else d for i, d in enumerate(x.type.shape))
             if not op.keepdims and shape == kept and read_once(g, y):
                 return g(replace(op, keepdims=True), x)
-    return None
-
-
-@rules.on(Unpack)
-def unpack_pack(g: Graph, node: Node) -> Rewritten:
-    """unpack(pack(x)) => x"""
-    match node:
-        case Node(_, [Value(Node(Pack(), [x]))]):
-            return x
-    return None
-
-
-@rules.on(Pack)
-def pack_unpack(g: Graph, node: Node) -> Rewritten:
-    """pack(unpack(x)) => x   with the same lanes"""
-    match node:
-        case Node(_, [Value(Node(Unpack(), [Value() as x]))]) if x.type == node.output.type:
-            return x
     return None
 
 

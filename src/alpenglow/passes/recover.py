@@ -59,7 +59,7 @@ def softmax(g: Graph, node: Node) -> Rewritten:
             case (
                 Value(Node(Exp(), [Value(Node(Sub(), [Value() as x, Value() as top]))])),
                 Value(Node(ReduceSum(axes=(axis,), keepdims=True), [summed])),
-            ) if summed is e and x.type.blocked is None:
+            ) if summed is e and x.type.is_plain:
                 match unstretched(top):
                     case Value(Node(ReduceMax(axes=(a,), keepdims=True), [y])):
                         return g(Softmax(axis), x) if y is x and a == axis else None
@@ -104,8 +104,7 @@ def mean(g: Graph, node: Node) -> Rewritten:
     for total, c in ((a, b), (b, a))[: 1 if isinstance(node.op, Div) else 2]:
         match total:
             case Value(Node(ReduceSum(axes=axes, keepdims=keepdims), [Value() as x])) if (
-                axes and total.type.dtype in FLOATS and x.type.blocked is None
-                and read_once(g, total)
+                axes and total.type.dtype in FLOATS and read_once(g, total)
             ):  # fmt: skip
                 count = product([x.type.shape[i] for i in axes])
                 if not isinstance(count, int) or not count:
@@ -348,7 +347,7 @@ def _one_pass_norm(g: Graph, c: Value, deviation: Value) -> Value | None:
         case _:
             return None
     last = axes == tuple(range(x.type.rank - len(axes), x.type.rank))
-    if not axes or not last or x.type.blocked is not None or x.type.dtype not in FLOATS:
+    if not axes or not last or x.type.dtype not in FLOATS:
         return None
     for variance, e in _either_way(shifted):
         epsilon = uniform(e)
@@ -412,7 +411,7 @@ def _epsilon(deviation: Value, c: Value, axes: tuple[int, ...]) -> float | None:
     It is over the last axes of floats, and e is finite and not negative.
     """
     last = axes == tuple(range(c.type.rank - len(axes), c.type.rank))
-    if not last or c.type.blocked is not None or c.type.dtype not in FLOATS:
+    if not last or c.type.dtype not in FLOATS:
         return None
     match _under_root(deviation):
         case Value(Node(Add()) as node):

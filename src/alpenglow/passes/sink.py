@@ -182,7 +182,7 @@ def _transposed(g: Graph, node: Node) -> tuple[Value, Perm] | None:
     """Return x and p if the only operand of a node is transpose(x, p), read nowhere else."""
     match node.inputs:
         case [Value(Node(Transpose(perm=perm), [Value() as x])) as v] if _only_for(g, v, node):
-            return (x, perm) if x.type.blocked is None else None
+            return x, perm
     return None
 
 
@@ -201,13 +201,13 @@ def _shared_perm(g: Graph, node: Node) -> Perm | None:
 def _follows(v: Value, perm: Perm) -> bool:
     """Whether v can be had untransposed without a transpose at run time."""
     if is_constant(v):
-        return v.type.blocked is None
+        return True
     match v:
-        case Value(Node(Transpose(perm=p), [Value() as x])):
-            return p == perm and x.type.blocked is None
+        case Value(Node(Transpose(perm=p))):
+            return p == perm
         case Value(Node(Broadcast(), [Value() as s])):
             return _free_to_move(_full(s, v), perm)
-    return v.type.blocked is None and _free_to_move(v.type.shape, perm)
+    return _free_to_move(v.type.shape, perm)
 
 
 def _free_to_move(shape: tuple[Dim, ...], perm: Perm) -> bool:
@@ -256,7 +256,7 @@ def _shared_shape(g: Graph, node: Node) -> tuple[Dim, ...] | None:
 
 def _before_reshape(v: Value | None) -> Value | None:
     match v:
-        case Value(Node(Reshape(shape=shape), [Value() as x])) if x.type.blocked is None:
+        case Value(Node(Reshape(shape=shape), [Value() as x])) if x.type.is_plain:
             return x if _wide(shape) == _wide(x.type.shape) else None
     return None
 

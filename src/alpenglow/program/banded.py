@@ -67,7 +67,7 @@ def repeats_rows(instr: Instr) -> bool:
 
 def has_rows(t: TensorType) -> bool:
     """Whether a type has an axis of rows that is no axis of lanes."""
-    return t.rank > ROWS + (t.blocked is not None)
+    return len(t.logical) > ROWS
 
 
 def height(t: TensorType) -> int:

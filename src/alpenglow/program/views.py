@@ -69,8 +69,8 @@ def view(op: Op, x: Region) -> Region | None:
         case Transpose(perm):
             t = x.type.with_shape(x.shape[p] for p in perm)
             return Region(x.buffer, t, x.offset, tuple(x.strides[p] for p in perm))
-        case Broadcast(shape, blocked):
-            t = TensorType(x.type.dtype, shape, blocked)
+        case Broadcast(shape, layout):
+            t = TensorType(x.type.dtype, shape, layout)
             lead = len(shape) - len(x.shape)
             own = zip(x.strides, x.shape, t.extents[lead:], strict=True)
             strides = (0,) * lead + tuple(0 if n > d else s for s, d, n in own)

@@ -38,6 +38,7 @@ from alpenglow.machines.vector.operators.filters import (
     DepthwiseFilter,
     UnpackConv,
 )
+from alpenglow.machines.vector.operators.layout import Pack
 from alpenglow.machines.vector.operators.phases import ConvPhases, DepthwisePhases
 from alpenglow.machines.vector.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.machines.vector.operators.winograd import (
@@ -103,6 +104,7 @@ REFUSED = {
     LstmGradient: GRADIENT,
     GruGradient: GRADIENT,
     RnnGradient: GRADIENT,
+    Pack: MACHINE,
     PackNibbles: MACHINE,
     Ungroup: MACHINE,
     ConvPhases: MACHINE,
@@ -152,6 +154,8 @@ REFUSED = {
 
 def is_refused(a: Application, constant: bool) -> bool:
     """Return True for what of an operator cannot be said, where the rest can."""
+    if not all(t is None or t.is_plain for t in a.types):
+        return True
     match a.op:
         case TreeEnsemble():
             return not constant  # the nodes are records of bits, which are read as it is written

@@ -21,13 +21,14 @@ from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.cpu.assemble import assembly
 from alpenglow.machines.cpu.legal import legal
 from alpenglow.machines.registry import kernels
+from alpenglow.machines.vector.operators.layout import Pack
 from alpenglow.machines.vector.templates.depthwise import runs
 from alpenglow.machines.vector.templates.products import products
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.elementwise.logic import BitXor
 from alpenglow.ops.product.contraction import Conv, MatMul
 from alpenglow.ops.quantized.quantize import Dequantize, Quantize, Requantize
-from alpenglow.ops.tensor.movement import Broadcast, Pack, Transpose
+from alpenglow.ops.tensor.movement import Broadcast, Transpose
 from alpenglow.ops.window.pooling import MaxPool
 from alpenglow.render.llvm.render import render
 
@@ -391,7 +392,8 @@ def test_runs_of_pixels_cover_a_tile_and_stay_inside(taps: int, stride: int, hei
 def test_bytes_are_packed_by_fours(dtype: str, shape: tuple[int, ...]) -> None:
     g = Graph("f")
     packed = g(Pack(4), g.input("x", TensorType(dtype, shape)))
-    flip = g(Broadcast(packed.type.shape, shape[1]), g.constant(np.asarray(85, BYTES[dtype])))
+    t = packed.type
+    flip = g(Broadcast(t.shape, t.layout), g.constant(np.asarray(85, BYTES[dtype])))
     g.output("y", packed)
     g.output("z", g(BitXor(), packed, flip))
     x = drawn(dtype, shape)

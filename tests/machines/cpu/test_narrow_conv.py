@@ -16,12 +16,13 @@ from alpenglow.kernel.expr import Blend, Load, lift
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import parse_kernel, print_kernel
 from alpenglow.machines.vector.operators.blocked import ConvBlocked
+from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.machines.vector.passes.layout import layout
 from alpenglow.machines.vector.templates.transpose import transposed
 from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.product.contraction import Conv
-from alpenglow.ops.tensor.movement import Pack, Reshape, Transpose, Unpack
+from alpenglow.ops.tensor.movement import Reshape, Transpose
 
 RNG = np.random.default_rng(0)
 

@@ -10,8 +10,8 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import DTYPES, TensorType
 from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.registry import kernels
+from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.ops.elementwise.arithmetic import Add
-from alpenglow.ops.tensor.movement import Pack, Unpack
 
 SHAPES = [(1, 16, 3, 33), (2, 11, 8), (1, 5, 2, 9), (1, 8, 4, 7), (3, 20, 2, 2, 23)]
 """Whole and partial blocks of channels; rows of a vector, a little more, less, and several."""

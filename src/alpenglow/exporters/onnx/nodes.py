@@ -11,6 +11,8 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ops.tensor.movement import Broadcast
 
+OF_A_MACHINE = "a pass of a machine made it; export the graph before that pass"
+
 
 def write_nodes(w: Writer, g: Graph) -> None:
     """Write all nodes of a graph; those that cannot be written are added to the failures."""
@@ -45,6 +47,8 @@ def _write(w: Writer, node: Node) -> None:
     """Write a node by its entry of the table, or by its formula."""
     start, outer = len(w.lines), w.node
     w.node = node
+    if not all(v is None or v.type.is_plain for v in (*node.inputs, *node.results)):
+        raise Refused(OF_A_MACHINE)
     write = find(node, w.opset)
     if write is not None:
         made = write(w, node.op, *operands(node))
@@ -65,5 +69,5 @@ def why_not(node: Node) -> str:
     if needs_numbers(node):
         return "its extents are open, and without them it stands for nothing; bind them"
     if type(node.op).__module__.startswith("alpenglow.machines"):
-        return "a pass of a machine made it; export the graph before that pass"
+        return OF_A_MACHINE
     return "ONNX has no operators that say this, or nobody has written down which"

@@ -136,7 +136,7 @@ def widened(op: Op, rank: int) -> Op | None:
             return Reshape((*shape, 2))
         case Transpose(perm):
             return Transpose((*perm, rank))
-        case Broadcast(shape, None):
+        case Broadcast(shape):
             return Broadcast((*shape, 2))
         case Slice(starts, sizes, steps):
             return Slice((*starts, 0), (*sizes, 2), (*steps, 1))

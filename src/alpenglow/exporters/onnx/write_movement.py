@@ -16,13 +16,11 @@ from alpenglow.ir.types import NARROW_INTS
 from alpenglow.ops.tensor.movement import (
     Broadcast,
     Concat,
-    Pack,
     Pad,
     Reshape,
     Slice,
     Transpose,
     Trilu,
-    Unpack,
 )
 from alpenglow.ops.tensor.packing import PackConv, PackMatrix
 from alpenglow.ops.window.conv_transpose import Dilate
@@ -157,39 +155,6 @@ def padded(w: Writer, x: Operand, amounts: list[int], mode: str, value: float = 
 @on(Trilu)
 def trilu(w: Writer, op: Trilu, x: Value) -> Tensor:
     return w("Trilu", x, np.array(op.k, np.int64), upper=int(op.upper))
-
-
-@on(Pack)
-def pack(w: Writer, op: Pack, x: Value) -> Tensor:
-    """Fill up the channels with zeros, split them and put the lanes last."""
-    n, c, *rest = x.type.shape
-    groups = ceil_div(c, op.lanes)
-    full = filled_up(w, x, x.type.shape, (n, groups * op.lanes, *rest))
-    split = reshaped(w, full, (n, groups, op.lanes, *rest))
-    return transposed(w, split, (0, 1, *range(3, x.type.rank + 1), 2))
-
-
-@on(Unpack)
-def unpack(w: Writer, op: Unpack, x: Value) -> Tensor:
-    plain = unblocked(w, x)
-    n, groups, *rest, lanes = x.type.shape
-    shape = (n, groups * lanes, *rest)
-    cut = (n, op.channels, *rest)
-    return sliced(w, plain, shape, (0,) * len(shape), cut, (1,) * len(shape))
-
-
-def unblocked(w: Writer, x: Value) -> Tensor:
-    """Return a blocked tensor as [N, C, …], with the channels that fill its last block."""
-    n, groups, *rest, lanes = x.type.shape
-    moved = transposed(w, x, (0, 1, x.type.rank - 1, *range(2, x.type.rank - 1)))
-    return reshaped(w, moved, (n, groups * lanes, *rest))
-
-
-def blocked(w: Writer, y: Operand, shape: tuple[Dim, ...]) -> Tensor:
-    """Return [N, C, …] as the blocked tensor of a shape, whose blocks it fills."""
-    n, groups, *rest, lanes = shape
-    split = reshaped(w, y, (n, groups, lanes, *rest))
-    return transposed(w, split, (0, 1, *range(3, len(shape)), 2))
 
 
 @on(PackMatrix)

@@ -83,8 +83,6 @@ def _block(x: Value, apart: tuple[Dim, ...], wide: tuple[Dim, ...], t: TensorTyp
 
 def grids(x: Value, scale: Value, zero: Value) -> tuple[Grid, Grid] | None:
     """Return what scales and zero points of x were stretched from, if ONNX has places for both."""
-    if x.type.blocked is not None:
-        return None
     pair = grid_of(scale, x.type), grid_of(zero, x.type)
     if pair[0] is None or pair[1] is None or not pair[1].fits(pair[0]):
         return None

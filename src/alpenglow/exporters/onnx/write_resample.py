@@ -68,7 +68,7 @@ def _has_resize(opset: int, node: Node) -> bool:
     assert isinstance(op, Resize) and x is not None, "asked of one operator"
     t, dtype = x.type, x.type.dtype
     changed = [i for i, d in enumerate(t.shape) if op.sizes[i] != d]
-    plain = t.blocked is None and not op.roi and op.coordinates != "tf_half_pixel_for_nn"
+    plain = not op.roi and op.coordinates != "tf_half_pixel_for_nn"
     if not plain or 0 in (*t.shape, *op.sizes) or not _says_sizes(op, t.shape):
         return False
     if any(is_open(d) for d in (*t.shape, *op.sizes)):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from alpenglow.exporters.onnx.extents import extents
 from alpenglow.exporters.onnx.table import on
-from alpenglow.exporters.onnx.write_movement import blocked, padded, reshaped, unblocked
-from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
+from alpenglow.exporters.onnx.write_movement import padded, reshaped
+from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import TensorType
@@ -49,19 +48,9 @@ def reaching(op: Pool, x: Value) -> Pool:
     return op if ceil and counts else replace(op, pads=tuple(pads), ceil=ceil)
 
 
-def in_channels(w: Writer, op: Pool, x: Value, pool: Callable[[Operand], Tensor]) -> Tensor:
-    """Return x pooled; the channels of a blocked x are put side by side for that."""
-    if x.type.blocked is None:
-        return pool(x)
-    y = op.infer(x.type)
-    assert isinstance(y, TensorType), f"{op.name} has one result"
-    return blocked(w, pool(unblocked(w, x)), y.shape)
-
-
 @on(MaxPool)
 def max_pool(w: Writer, op: MaxPool, x: Value) -> Tensor:
-    window = window_of(reaching(op, x))
-    return in_channels(w, op, x, lambda v: w("MaxPool", v, **window))
+    return w("MaxPool", x, **window_of(reaching(op, x)))
 
 
 @on(MaxPoolIndex)
@@ -77,14 +66,12 @@ def average_pool(w: Writer, op: AveragePool, x: Value) -> Tensor:
     counted = tuple(map(min, op.pads, whole.pads))
     if not op.count_pads or counted == whole.pads:
         window = {"count_include_pad": int(op.count_pads), **window_of(whole)}
-        return in_channels(w, op, x, lambda v: w("AveragePool", v, **window))
+        return w("AveragePool", x, **window)
     spatial = len(op.kernel)
     around = [0, 0, *counted[:spatial], 0, 0, *counted[spatial:]]
     more = tuple(b - a for a, b in zip(counted, whole.pads, strict=True))
     window = window_of(replace(whole, pads=more))
-    return in_channels(
-        w, op, x, lambda v: w("AveragePool", padded(w, v, around, "constant"), **window)
-    )
+    return w("AveragePool", padded(w, x, around, "constant"), **window)
 
 
 def _is_plain(opset: int, node: Node) -> bool:

@@ -8,7 +8,7 @@ from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, pull, push
 from alpenglow.loops.window.contraction import within
 from alpenglow.ops.tensor.copy import Empty, Fill
-from alpenglow.ops.tensor.movement import Pack, Pad, Trilu, Unpack
+from alpenglow.ops.tensor.movement import Pad, Trilu
 
 
 @pull(Fill)
@@ -66,24 +66,3 @@ def trilu(k: Loops, op: Trilu, ins: list[Source | None], at: list[Coord]) -> Exp
     row, column = at[-2:]
     kept = column.compare("ge" if op.upper else "le", row + op.k)
     return k.m.where(kept, x(at), 0)
-
-
-@pull(Pack)
-def pack(k: Loops, op: Pack, ins: list[Source | None], at: list[Coord]) -> Expr:
-    (x,) = ins
-    assert x is not None
-    n, group, *rest, lane = at
-    channel = group * op.lanes + lane
-    if x.shape[1] % op.lanes == 0:
-        return x([n, channel, *rest])
-    inside = channel.compare("lt", x.shape[1])
-    return k.when(inside, lambda: x([n, channel, *rest]), k.constant(0, x.type.dtype))
-
-
-@pull(Unpack)
-def unpack(k: Loops, op: Unpack, ins: list[Source | None], at: list[Coord]) -> Expr:
-    (x,) = ins
-    assert x is not None
-    n, channel, *rest = at
-    lanes = x.shape[-1]
-    return x([n, channel // lanes, *rest, channel % lanes])

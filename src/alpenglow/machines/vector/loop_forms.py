@@ -13,6 +13,7 @@ from alpenglow.loops.rows import unless_masked
 from alpenglow.loops.window.contraction import either, within
 from alpenglow.machines.vector.operators.blocked import ConvPlanar, DepthwisePlanar
 from alpenglow.machines.vector.operators.few_bits import NIBBLES, WORD, MatMulFewBits
+from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.machines.vector.operators.quantized import (
     BESIDE,
     MatMulGroups,
@@ -212,3 +213,23 @@ def depthwise_planar(
         factors = (k.m.cast(v, dtype) for v in (value, w([*lead[1:], *taps])))
         k.set(total, k.m.add(total, k.m.mul(*factors)))
     return total
+
+@pull(Pack)
+def pack(k: Loops, op: Pack, ins: list[Source | None], at: list[Coord]) -> Expr:
+    (x,) = ins
+    assert x is not None
+    n, group, *rest, lane = at
+    channel = group * op.lanes + lane
+    if x.shape[1] % op.lanes == 0:
+        return x([n, channel, *rest])
+    inside = channel.compare("lt", x.shape[1])
+    return k.when(inside, lambda: x([n, channel, *rest]), k.constant(0, x.type.dtype))
+
+
+@pull(Unpack)
+def unpack(k: Loops, op: Unpack, ins: list[Source | None], at: list[Coord]) -> Expr:
+    (x,) = ins
+    assert x is not None
+    n, channel, *rest = at
+    lanes = x.shape[-1]
+    return x([n, channel // lanes, *rest, channel % lanes])

@@ -12,6 +12,7 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.form import PULLS
 from alpenglow.machines.vector import loop_forms
+from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.machines.vector.operators.winograd import WinogradOutput
 from alpenglow.machines.vector.passes.activations import round_groups
 from alpenglow.machines.vector.passes.bands import split_bands
@@ -38,7 +39,7 @@ from alpenglow.ops.product.contraction import Conv, MatMul
 from alpenglow.ops.quantized.quantize import Dequantize
 from alpenglow.ops.reduction.reduction import ArgReduction
 from alpenglow.ops.tensor.gather import Gather
-from alpenglow.ops.tensor.movement import Pack, Pad, Unpack
+from alpenglow.ops.tensor.movement import Pad
 from alpenglow.ops.window.conv_filter import ConvFilter
 from alpenglow.ops.window.pooling import AveragePool, MaxPool
 from alpenglow.passes.table import Choices, Pass, ignoring_target, properties

@@ -16,6 +16,8 @@ from alpenglow.ops.tensor.movement import Broadcast
 class Relu(Composite):
     """max(x, 0): a clip open above.  ONNX Relu."""
 
+    layouts = "all"
+
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS | SIGNED)
         return x

@@ -75,7 +75,7 @@ class ViewAsComplex(Primitive):
         check_dtype(self, "x", x, frozenset(WHOLE))
         check_rank(self, "x", x, 1)
         last = x.shape[-1]
-        if x.blocked is not None or not known(last) or last != 2:
+        if not known(last) or last != 2:
             raise TypeRuleError(f"view_as_complex: x is {x}, expected a last axis of 2")
         return TensorType(WHOLE[x.dtype], x.shape[:-1])
 
@@ -382,8 +382,6 @@ def same_dtype(op: Op, x: TensorType, y: TensorType) -> None:
 def pairs_of(op: Op, x: TensorType) -> TensorType:
     """Return the type of the pairs of complex x; raise TypeRuleError unless it is complex."""
     check_dtype(op, "x", x, COMPLEX)
-    if x.blocked is not None:
-        raise TypeRuleError(f"{op.name}: x is {x}, expected a plain tensor")
     return TensorType(PARTS[x.dtype], (*x.shape, 2))
 
 

@@ -18,6 +18,7 @@ from alpenglow.ir.op import (
     Composite,
     Examples,
     Primitive,
+    changed_along,
     check_dtype,
     check_rank,
     normal_axis,
@@ -26,7 +27,7 @@ from alpenglow.ir.types import ALL, DTYPES, FLOATS, NUMBERS, Array, TensorType, 
 from alpenglow.ops.elementwise.arithmetic import Mul
 from alpenglow.ops.image.resampling import Rule, computed_table, keys_kernel, positions, rounded
 from alpenglow.ops.reduction.reduction import ReduceSum, as_type
-from alpenglow.ops.tensor.gather import Gather, spatial
+from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.movement import Broadcast, Pad, Reshape
 from alpenglow.ops.tensor.places import clamped
 from alpenglow.ops.tensor.sum_at import SumAt
@@ -42,9 +43,10 @@ class Interpolate(Primitive):
     """Weighted sums along `axis`: out[a, i, b] = sum_t weights[t, i] · x[a, indices[t, i], b].
 
     The sum is made in f32 (f64 if x is) and rounded once to `dtype`; to an integer it is truncated
-    and limited to the range.  Indices are clamped as in gather.  A blocked operand stays blocked
-    where the axis is spatial.
+    and limited to the range.  Indices are clamped as in gather.
     """
+
+    layouts = "first"
 
     axis: int
     dtype: str
@@ -62,7 +64,7 @@ class Interpolate(Primitive):
         if self.dtype not in NUMBERS:
             raise TypeRuleError(f"interpolate: {self.dtype} is no type of numbers")
         shape = tuple(indices.shape[1] if i == axis else d for i, d in enumerate(x.shape))
-        return TensorType(self.dtype, shape, x.blocked if spatial(x, axis) else None)
+        return changed_along(self, x, (axis,), shape).with_dtype(self.dtype)
 
     def reference(self, x: Array, indices: Array, weights: Array) -> Array:
         wide = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
@@ -134,8 +136,9 @@ class Resize(Composite):
     empty the extents themselves give it.  `mode` is nearest, linear or cubic, `coordinates` and
     `nearest` name the rules by which a position in the output finds its place in the input.  `roi`
     and `extrapolation` are for tf_crop_and_resize.  Integers are interpolated in f32 and truncated.
-    A blocked operand stays blocked if only spatial axes are resized.
     """
+
+    layouts = "first"
 
     sizes: tuple[Dim, ...]
     scales: tuple[float, ...] = ()
@@ -164,9 +167,8 @@ class Resize(Composite):
         for axis, (d, size) in enumerate(zip(x.shape, self.sizes, strict=True)):
             if (known(size) and size < 0) or (d == 0 and size != 0):
                 raise TypeRuleError(f"resize: {x} cannot get extent {size} on axis {axis}")
-            if x.blocked is not None and not spatial(x, axis) and d != size:
-                raise TypeRuleError(f"resize: axis {axis} of the blocked {x} cannot be resized")
-        return TensorType(x.dtype, self.sizes, x.blocked)
+        resized = (axis for axis, d in enumerate(x.shape) if d != self.sizes[axis])
+        return changed_along(self, x, resized, self.sizes)
 
     def lower(self, b: Graph, x: Value) -> Value:
         t = x.type

@@ -76,7 +76,7 @@ class Sampling(Primitive, kind=True):
         check_modes(self, self.mode, self.padding)
         check_rank(self, "x", x, 3)
         check_rank(self, "at", at, 3, 3)
-        if at.shape[0] != x.shape[0] or at.shape[2] != x.rank - 2 or x.blocked is not None:
+        if at.shape[0] != x.shape[0] or at.shape[2] != x.rank - 2:
             raise TypeRuleError(f"{self.name}: places {at} do not fit {x}; expected [N, P, R]")
         if 0 in x.shape[2:] and product(at.shape[:2]) != 0:
             raise TypeRuleError(f"{self.name}: {x} has nothing to read")

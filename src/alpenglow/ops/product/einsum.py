@@ -62,7 +62,7 @@ class Einsum(Composite):
             raise TypeRuleError(f"einsum: {len(xs)} operands given for '{self.equation}'")
         for x, term in zip(xs, terms, strict=True):
             check_dtype(self, "operand", x, NUMBERS)
-            if x.dtype != xs[0].dtype or x.rank != len(term) or x.blocked is not None:
+            if x.dtype != xs[0].dtype or x.rank != len(term):
                 raise TypeRuleError(f"einsum: {x} does not go with '{term}' of '{self.equation}'")
             for c, d in zip(term, x.shape, strict=True):
                 if term.count(c) > 1 and (d != x.shape[term.index(c)] or not known(d)):

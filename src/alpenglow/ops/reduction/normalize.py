@@ -29,7 +29,7 @@ from alpenglow.ops.reduction.reduction import (
     in_floats,
     over,
 )
-from alpenglow.ops.reduction.softmax import along, check_plain, rows
+from alpenglow.ops.reduction.softmax import along, rows
 from alpenglow.ops.tensor.movement import Broadcast, Reshape, append_axes
 from alpenglow.ops.window.pooling import AveragePool
 
@@ -79,7 +79,6 @@ class InstanceNorm(Composite):
 
     def infer(self, x: TensorType, scale: TensorType, bias: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
-        check_plain(self, x)
         check_rank(self, "x", x, 3)
         check_channels(self, "scale", scale, x.shape[1], {x.dtype})
         check_channels(self, "bias", bias, x.shape[1], {x.dtype})
@@ -109,7 +108,6 @@ class GroupNorm(Composite):
 
     def infer(self, x: TensorType, scale: TensorType, bias: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
-        check_plain(self, x)
         check_rank(self, "x", x, 2)
         count = x.shape[1]
         if self.groups < 1 or (known(count) and count % self.groups):
@@ -138,7 +136,6 @@ class MeanVarianceNorm(Composite):
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
-        check_plain(self, x)
         ReduceMean(self.axes).infer(x)
         return x
 
@@ -226,7 +223,6 @@ class LocalResponseNorm(Composite):
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
-        check_plain(self, x)
         check_rank(self, "x", x, 2)
         if self.size < 1:
             raise TypeRuleError(f"local_response_norm: size is {self.size}, expected 1 or more")
@@ -294,7 +290,6 @@ def channels(x: TensorType) -> Dim:
 def check_batch_norm(op: Op, x: TensorType, **params: TensorType) -> None:
     """Raise TypeRuleError unless each of `params` holds a number for each channel of x."""
     check_dtype(op, "x", x, FLOATS)
-    check_plain(op, x)
     check_rank(op, "x", x, 1)
     for what, t in params.items():
         check_channels(op, what, t, channels(x), FLOATS)

@@ -13,7 +13,16 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, is_half, normal_axis
+from alpenglow.ir.op import (
+    Composite,
+    Examples,
+    Op,
+    Primitive,
+    changed_along,
+    check_dtype,
+    is_half,
+    normal_axis,
+)
 from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
 from alpenglow.ops.elementwise.arithmetic import Abs, Add, Clip, Div, Mul, Sub
@@ -26,9 +35,10 @@ from alpenglow.ops.tensor.movement import Broadcast, Reshape
 class Reduction(Primitive, kind=True):
     """A primitive that reduces x along `axes`, which stay as extents of 1 if `keepdims`.
 
-    The axes are sorted and not negative; without any, every element is reduced by itself.  A
-    blocked x stays blocked: its axes must be kept, and neither channels nor lanes be reduced.
+    The axes are sorted and not negative; without any, every element is reduced by itself.
     """
+
+    layouts = "first"
 
     axes: tuple[int, ...]
     keepdims: bool = True
@@ -279,21 +289,13 @@ def reduced(op: Op, x: TensorType, axes: tuple[int, ...], keepdims: bool) -> Ten
         raise TypeRuleError(
             f"{op.name}: axes {axes} are not distinct axes of {x} in order, counted from 0"
         )
-    if x.blocked is not None:
-        if not keepdims or 1 in axes or x.rank - 1 in axes:
-            raise TypeRuleError(
-                f"{op.name}: a blocked {x} can be reduced along {axes} only if the axes are kept "
-                "and hold neither channels nor lanes"
-            )
-        kept = tuple(1 if i in axes else d for i, d in enumerate(x.shape))
-        return TensorType(x.dtype, kept, x.blocked)
     shape: list[Dim] = []
     for i, d in enumerate(x.shape):
         if i not in axes:
             shape.append(d)
         elif keepdims:
             shape.append(1)
-    return x.with_shape(shape)
+    return changed_along(op, x, axes if keepdims else range(x.rank), shape)
 
 
 def widened(x: Array) -> Array:

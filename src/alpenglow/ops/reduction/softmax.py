@@ -134,17 +134,10 @@ class Hardmax(Composite):
 
 
 def along(op: Op, x: TensorType, axis: int) -> TensorType:
-    """Return the type of x, a plain tensor of floats that must have the axis `axis`."""
+    """Return the type of x, a tensor of floats that must have the axis `axis`."""
     check_dtype(op, "x", x, FLOATS)
-    check_plain(op, x)
     normal_axis(op, axis, x.rank)
     return x
-
-
-def check_plain(op: Op, x: TensorType) -> None:
-    """Raise TypeRuleError if x is blocked: its padding lanes must not be normalised along."""
-    if x.blocked is not None:
-        raise TypeRuleError(f"{op.name}: x is {x}, expected a tensor that is not blocked")
 
 
 def rows(cls: Any) -> Examples:

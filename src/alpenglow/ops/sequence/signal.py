@@ -56,7 +56,7 @@ class Dft(Composite):
         check_dtype(self, "x", x, FLOATS)
         check_rank(self, "x", x, 2)
         axis = normal_axis(self, self.axis, x.rank)
-        if x.shape[-1] not in (1, 2) or axis == x.rank - 1 or x.blocked is not None:
+        if x.shape[-1] not in (1, 2) or axis == x.rank - 1:
             raise TypeRuleError(f"dft: {x} along axis {axis}: the last axis holds a number, 1 or 2")
         if known(self.length) and self.length < 1:
             raise TypeRuleError(f"dft: the length is {self.length}, expected at least 1")

@@ -22,6 +22,7 @@ from alpenglow.ir.op import (
     Examples,
     Op,
     Primitive,
+    changed_along,
     check_dtype,
     check_rank,
     is_half,
@@ -42,9 +43,10 @@ REDUCTIONS = ("none", "add", "mul", "min", "max")
 class Gather(Primitive):
     """data with `axis` replaced by the shape of indices: out[a, i, b] = data[a, indices[i], b].
 
-    A blocked operand stays blocked where a spatial axis is read at a list of positions.
     ONNX Gather, NumPy take.
     """
+
+    layouts = "first"
 
     axis: int = 0
 
@@ -54,8 +56,8 @@ class Gather(Primitive):
         axis = normal_axis(self, self.axis, data.rank)
         check_reachable(self, data, axis, indices.shape)
         shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
-        inner = data.blocked is not None and indices.rank == 1 and spatial(data, axis)
-        return TensorType(data.dtype, shape, data.blocked if inner else None)
+        moved = (axis,) if indices.rank == 1 else range(data.rank)
+        return changed_along(self, data, moved, shape)
 
     def reference(self, data: Array, indices: Array) -> Array:
         extent = data.shape[self.axis]
@@ -276,11 +278,6 @@ class OneHot(Primitive):
         yield cls(3, 1), np.array([0, 1, 2, 200], np.uint8), "f32[2]"
         for dtype in sorted(ALL - {"f32"}):
             yield cls(3, -1), "i64[2]", f"{dtype}[2]"
-
-
-def spatial(t: TensorType, axis: int) -> bool:
-    """Whether `axis` is neither the batch, nor the channels, nor the lanes of a blocked tensor."""
-    return 2 <= axis < t.rank - 1
 
 
 def elements(data: Array, indices: Array, axis: int) -> tuple[Array, ...]:

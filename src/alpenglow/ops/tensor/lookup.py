@@ -49,10 +49,9 @@ class Find(Primitive):
 
 
 class Lookup(Primitive):
-    """table[x] for each byte x, by its bits: a negative i8 finds the upper half of the table.
+    """table[x] for each byte x, by its bits: a negative i8 finds the upper half of the table."""
 
-    A blocked x stays blocked.
-    """
+    layouts = "first"
 
     def infer(self, x: TensorType, table: TensorType) -> TensorType:
         check_dtype(self, "x", x, {"i8", "u8"})

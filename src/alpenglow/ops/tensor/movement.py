@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, ceil_div, known, product
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Examples, Primitive, check_positive, check_rank, normal_axis
-from alpenglow.ir.rows import SAME, Rows
+from alpenglow.ir.layout import ROW_MAJOR, Layout
+from alpenglow.ir.op import Examples, Primitive, changed_along, check_rank, normal_axis
 from alpenglow.ir.types import ALL, Array, TensorType, holds
 
 
 class Reshape(Primitive):
-    """The elements of x in the same row-major order, in another shape.  ONNX Reshape."""
+    """The elements of x in the same row-major order, in another shape.  ONNX Reshape.
+
+    If x is in another layout, they are the elements of its shape, padding included.
+    """
 
     moves = True
+    layouts = "first"
 
     shape: tuple[Dim, ...]
 
@@ -77,22 +79,23 @@ class Broadcast(Primitive):
     """x repeated along axes of extent 1 and along new leading axes.  ONNX Expand; implicit
     broadcasting is made explicit with it on import.
 
-    `blocked` is the logical extent of axis 1 where the result is a blocked tensor.
+    The result is in `layout`, and x is in row-major order or in `layout`, too.
     """
 
     moves = True
+    layouts = "all"
 
     shape: tuple[Dim, ...]
-    blocked: Dim | None = None
+    layout: Layout = ROW_MAJOR
 
     def infer(self, x: TensorType) -> TensorType:
         tail = self.shape[len(self.shape) - x.rank :]
         fits = x.rank <= len(self.shape) and all(
             a in (1, b) for a, b in zip(x.shape, tail, strict=True)
         )
-        if not fits or x.blocked not in (None, self.blocked):
+        if not fits or not (x.is_plain or x.layout == self.layout):
             raise TypeRuleError(f"broadcast: {x} does not stretch to shape {self.shape}")
-        return TensorType(x.dtype, self.shape, self.blocked)
+        return TensorType(x.dtype, self.shape, self.layout)
 
     def reference(self, x: Array) -> Array:
         return np.broadcast_to(x, [d for d in self.shape if known(d)])
@@ -104,14 +107,15 @@ class Broadcast(Primitive):
         yield cls((2, 17, 5)), "f32[1,17,1]"
         yield cls((2, 3)), "f32[]"
         yield cls((0, 3)), "f32[1,3]"
-        yield cls((2, 2, 3, 16), 20), "f32[1,20/16,1,16]"
+        t = TensorType.parse("f32[2,20/16,3,16]")
+        yield cls(t.shape, t.layout), "f32[1,20/16,1,16]"
         for dtype in sorted(ALL - {"f32"}):
             yield cls((3, 2, 5)), f"{dtype}[2,1]"
 
 
-def stretch(b: Graph, x: Value, shape: tuple[Dim, ...], blocked: Dim | None = None) -> Value:
+def stretch(b: Graph, x: Value, shape: tuple[Dim, ...], layout: Layout = ROW_MAJOR) -> Value:
     """Return x broadcast to `shape`; x itself if it has that shape."""
-    return x if x.type.shape == shape else b(Broadcast(shape, blocked), x)
+    return x if x.type.shape == shape else b(Broadcast(shape, layout), x)
 
 
 def unstretched(v: Value) -> Value:
@@ -129,12 +133,10 @@ def append_axes(b: Graph, x: Value, count: int) -> Value:
 
 
 class Slice(Primitive):
-    """`sizes[i]` elements of axis i from `starts[i]` on, `steps[i]` (maybe negative) apart.
-
-    The result is blocked if x is and blocks stay whole.
-    """
+    """`sizes[i]` elements of axis i from `starts[i]` on, `steps[i]` (maybe negative) apart."""
 
     moves = True
+    layouts = "all"
 
     starts: tuple[Dim, ...]
     sizes: tuple[Dim, ...]
@@ -153,10 +155,8 @@ class Slice(Primitive):
             )
             if size != 0 and not inside:
                 raise TypeRuleError(f"slice: {start}:{size}:{step} leaves an axis of {extent}")
-        whole = x.blocked is not None and all(
-            self.sizes[axis] == x.shape[axis] and self.steps[axis] == 1 for axis in (1, -1)
-        )
-        return TensorType(x.dtype, self.sizes, x.blocked if whole else None)
+        cut = (i for i, d in enumerate(x.shape) if self.sizes[i] != d or self.steps[i] != 1)
+        return changed_along(self, x, cut, self.sizes)
 
     def reference(self, x: Array) -> Array:
         return x[tuple(_indices(a, n, s) for a, n, s in
@@ -224,6 +224,7 @@ class Concat(Primitive):
     """The operands one after the other along `axis`.  ONNX Concat."""
 
     moves = True
+    layouts = "all"
 
     axis: int
 
@@ -239,26 +240,11 @@ class Concat(Primitive):
         for x in xs:
             total = total + x.shape[axis]
         shape = tuple(total if i == axis else d for i, d in enumerate(xs[0].shape))
-        if all(x.blocked is None for x in xs):
-            return xs[0].with_shape(shape)
-        return TensorType(xs[0].dtype, shape, self._blocked(xs, axis))
-
-    def _blocked(self, xs: tuple[TensorType, ...], axis: int) -> Dim:
-        """Return the logical extent of axis 1; all but the last operand fill their blocks."""
-        extents = [x.blocked for x in xs]
-        if any(e is None for e in extents) or axis == xs[0].rank - 1:
-            raise TypeRuleError(f"concat: blocked and plain operands mixed: {xs}")
-        if axis != 1:
-            if any(e != extents[0] for e in extents):
-                raise TypeRuleError(f"concat: channels differ: {xs}")
-            return extents[0]  # type: ignore[return-value]
-        total: Dim = 0
-        for i, (x, e) in enumerate(zip(xs, extents, strict=True)):
-            assert e is not None
-            if i < len(xs) - 1 and e != x.shape[1] * x.shape[-1]:
-                raise TypeRuleError(f"concat: {x} ends within a block")
-            total = total + e
-        return total
+        layout = xs[0].layout
+        if not all(x.is_plain for x in xs):
+            for x in xs[1:]:
+                layout = layout.joined(x.layout, x.shape, axis)
+        return TensorType(xs[0].dtype, shape, layout)
 
     def reference(self, *xs: Array) -> Array:
         return np.concatenate(xs, axis=self.axis)
@@ -295,6 +281,7 @@ class Pad(Primitive):
     """
 
     moves = True
+    layouts = "all"
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -320,10 +307,8 @@ class Pad(Primitive):
             if known(extent) and extent < 0:
                 raise TypeRuleError(f"pad: axis of {d} cannot lose {-a - b} elements")
             out.append(extent)
-        inner = x.blocked is not None and not any(
-            self.before[i] or self.after[i] for i in (1, x.rank - 1)
-        )
-        return TensorType(x.dtype, tuple(out), x.blocked if inner else None)
+        axes = (i for i in range(x.rank) if self.before[i] or self.after[i])
+        return changed_along(self, x, axes, out)
 
     def reference(self, x: Array) -> Array:
         cut = tuple(
@@ -383,63 +368,3 @@ class Trilu(Primitive):
         yield cls(), "f32[0,3]"
         for dtype in sorted(ALL - {"f32"}):
             yield cls(0, False), f"{dtype}[2,3]"
-
-
-class Pack(Primitive):
-    """x[N, C, …] with the channels in groups of `lanes`, innermost: [N, C/lanes, …, lanes]."""
-
-    sample_axes = 0, 0
-
-    lanes: int
-
-    def infer(self, x: TensorType) -> TensorType:
-        check_rank(self, "x", x, 2)
-        check_positive(self, lanes=self.lanes)
-        shape = (x.shape[0], ceil_div(x.shape[1], self.lanes), *x.shape[2:], self.lanes)
-        return TensorType(x.dtype, shape, x.shape[1])
-
-    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
-        return SAME
-
-    def reference(self, x: Array) -> Array:
-        n, c, *rest = x.shape
-        groups = -(-c // self.lanes)
-        full = np.zeros((n, groups * self.lanes, *rest), x.dtype)
-        full[:, :c] = x
-        return np.moveaxis(full.reshape(n, groups, self.lanes, *rest), 2, -1)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield cls(16), "f32[2,20,3,5]"
-        yield cls(8), "f32[1,16,7]"
-        yield cls(16), "f32[0,20,3]"
-        for dtype in sorted(ALL - {"f32"}):
-            yield cls(4), f"{dtype}[2,6,3]"
-
-
-class Unpack(Primitive):
-    """The logical `channels` of a blocked x: [N, C/lanes, …, lanes] as [N, C, …]."""
-
-    sample_axes = 0, 0
-
-    channels: Dim
-
-    def infer(self, x: TensorType) -> TensorType:
-        if x.blocked != self.channels:
-            raise TypeRuleError(f"unpack: {x} does not hold {self.channels} channels in blocks")
-        return x.with_shape((x.shape[0], self.channels, *x.shape[2:-1]))
-
-    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
-        return SAME
-
-    def reference(self, x: Array) -> Array:
-        assert known(self.channels)
-        n, groups, *rest, lanes = x.shape
-        return np.moveaxis(x, -1, 2).reshape(n, groups * lanes, *rest)[:, : self.channels]
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield cls(20), "f32[2,20/16,3,5,16]"
-        yield cls(16), "f32[1,16/8,7,8]"
-        for dtype in sorted(ALL - {"f32"}):
-            yield cls(6), f"{dtype}[2,6/4,3,4]"

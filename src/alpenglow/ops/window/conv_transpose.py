@@ -11,7 +11,7 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known, product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import Composite, Examples, Primitive, changed_along, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, Array, TensorType
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.product.contraction import Conv, MatMul
@@ -20,6 +20,8 @@ from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice
 
 class Dilate(Primitive):
     """x with `steps[i] - 1` zeros between neighbours on axis i."""
+
+    layouts = "all"
 
     steps: tuple[int, ...]
 
@@ -30,8 +32,8 @@ class Dilate(Primitive):
             d if s == 1 or d == 0 else (d - 1) * s + 1
             for d, s in zip(x.shape, self.steps, strict=True)
         )
-        inner = x.blocked is not None and self.steps[1] == self.steps[-1] == 1
-        return TensorType(x.dtype, shape, x.blocked if inner else None)
+        axes = (i for i, s in enumerate(self.steps) if s != 1)
+        return changed_along(self, x, axes, shape)
 
     def reference(self, x: Array) -> Array:
         shape = [max((d - 1) * s + 1, 0) for d, s in zip(x.shape, self.steps, strict=True)]

@@ -1,4 +1,4 @@
-"""Pooling over windows.  A blocked tensor is pooled as it lies: its lanes are carried along."""
+"""Pooling over windows.  Axes that a layout adds behind spatial ones are carried along."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.base.words import FIX_DIMENSIONS
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import (
+    Composite,
+    Examples,
+    Op,
+    Primitive,
+    changed_along,
+    check_dtype,
+    check_rank,
+)
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import FLOATS, Array, TensorType
 from alpenglow.ops.elementwise.arithmetic import Abs, Div, Mul, Pow, Sign, Sub
@@ -34,6 +42,7 @@ class MaxPool(Primitive):
     """
 
     sample_axes = 0, 0
+    layouts = "first"
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -106,8 +115,6 @@ class MaxPoolIndex(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS | {"i8", "u8"})
-        if x.blocked is not None:
-            raise TypeRuleError(f"{self.name}: x is {x}, expected a tensor that is not blocked")
         out = pooled(self, x, self.kernel, self.strides, self.pads, self.dilations, self.ceil)
         return out.with_dtype("i64")
 
@@ -146,6 +153,7 @@ class AveragePool(Primitive):
     """
 
     sample_axes = 0, 0
+    layouts = "first"
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -240,8 +248,6 @@ class LpPool(Composite):
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
-        if x.blocked is not None:
-            raise TypeRuleError(f"lp_pool: x is {x}, expected a tensor that is not blocked")
         if self.p <= 0:
             raise TypeRuleError(f"lp_pool: p is {self.p}, expected more than 0")
         return pooled(self, x, self.kernel, self.strides, self.pads, self.dilations, self.ceil)
@@ -326,7 +332,7 @@ def pooled(
     pads: tuple[int, ...], dilations: tuple[int, ...], ceil: bool,
 ) -> TensorType:  # fmt: skip
     """Return the type of x after pooling; raise TypeRuleError if the attributes do not fit it."""
-    spatial = x.rank - 2 - (x.blocked is not None)
+    spatial = len(x.logical) - 2
     check_rank(op, "x", x, 3)
     attributes = (("kernel", kernel, spatial), ("strides", strides, spatial),
                   ("pads", pads, 2 * spatial), ("dilations", dilations, spatial))  # fmt: skip
@@ -340,8 +346,8 @@ def pooled(
     ]  # fmt: skip
     if (too_wide := pad_that_holds_a_window(kernel, pads, dilations)) is not None:
         raise TypeRuleError(f"{op.name}: a pad of {too_wide} holds a whole window of {kernel}")
-    lanes = x.shape[2 + spatial :]
-    return TensorType(x.dtype, (*x.shape[:2], *out, *lanes), x.blocked)
+    end = 2 + spatial
+    return changed_along(op, x, range(2, end), (*x.shape[:2], *out, *x.shape[end:]))
 
 
 def pad_that_holds_a_window(

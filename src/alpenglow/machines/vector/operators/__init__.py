@@ -4,10 +4,12 @@ from alpenglow.machines.vector.operators import (
     blocked,
     few_bits,
     filters,
+    layout,
     phases,
     quantized,
     winograd,
     winograd_back,
 )
 
-__all__ = ["blocked", "few_bits", "filters", "phases", "quantized", "winograd", "winograd_back"]
+__all__ = ["blocked", "few_bits", "filters", "layout", "phases", "quantized", "winograd",
+           "winograd_back"]  # fmt: skip

@@ -19,8 +19,8 @@ from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.op import Examples, Op, Primitive, check_each, check_positive, check_rank
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.machines.vector.operators.layout import Blocked, Pack, Unpack, channels, logical_size
 from alpenglow.ops.product.contraction import Conv, MatMul, work_of_product
-from alpenglow.ops.tensor.movement import Pack, Unpack
 from alpenglow.ops.tensor.packing import DOTS, PackConv, PackMatrix
 from alpenglow.ops.window.window import conv_extent, edged
 
@@ -113,6 +113,7 @@ class ConvBlocked(Primitive):
     """
 
     sample_axes = 0, 0
+    layouts = "first"
 
     channels: Dim
     outputs: Dim
@@ -132,14 +133,14 @@ class ConvBlocked(Primitive):
                 f"into {self.bands} bands"
             )
         check_each(self, spatial, dilations=self.dilations)
-        plain = x.blocked is None
+        plain = x.is_plain
         dtype, dots = summed(self, x, w), DOTS.get(x.dtype, 1)
         fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
         if x.rank != spatial + 3 - plain or not fits:
             raise TypeRuleError(f"conv_blocked: {x} does not go with weights {w}")
         lanes = 1 if plain else x.shape[-1]
         *_, steps, width = w.shape[: spatial + 4]
-        if self.channels != (x.shape[1] if plain else x.blocked):
+        if self.channels != x.logical[1]:
             raise TypeRuleError(f"conv_blocked: {x} does not have {self.channels} channels")
         if steps * dots != lanes or ceil_div(self.channels // self.group, lanes) != w.shape[1]:
             raise TypeRuleError(f"conv_blocked: {x} in {self.group} groups, weights {w}")
@@ -153,7 +154,7 @@ class ConvBlocked(Primitive):
             for i in range(spatial)
         ]  # fmt: skip
         blocks = ceil_div(self.outputs, self.lanes)
-        return TensorType(dtype, (x.shape[0], blocks, *out, self.lanes), self.outputs)
+        return TensorType(dtype, (x.shape[0], blocks, *out, self.lanes), Blocked(self.outputs))
 
     def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
         w = ins[1]
@@ -186,7 +187,7 @@ class ConvBlocked(Primitive):
         x, w = ins[:2]
         assert x is not None and w is not None, "both are there"
         taps = math.prod(w.extents[2 : 2 + len(self.strides)])
-        return outs[0].logical_size * (x.channels // (self.group * self.bands)) * taps
+        return logical_size(outs[0]) * (channels(x) // (self.group * self.bands)) * taps
 
     @classmethod
     def examples(cls) -> Examples:
@@ -219,6 +220,8 @@ class ConvPlanar(Primitive):
     w is [O, C/4, …, 4], zeros where the last four are not full.  It pays for few outputs.
     """
 
+    layouts = "all"
+
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
 
@@ -226,7 +229,7 @@ class ConvPlanar(Primitive):
         spatial = len(self.strides)
         check_each(self, spatial, dilations=self.dilations)
         dtype = summed(self, x, w)
-        fits = x.dtype == "u8" and x.rank == w.rank == spatial + 3 and x.blocked is not None
+        fits = x.dtype == "u8" and x.rank == w.rank == spatial + 3 and not x.is_plain
         if not fits or x.shape[-1] != 4 or (x.shape[1], 4) != (w.shape[1], w.shape[-1]):
             raise TypeRuleError(f"conv_planar: {x} does not go with weights {w}")
         out = [
@@ -249,15 +252,15 @@ class ConvPlanar(Primitive):
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         x, w = ins[:2]
         assert x is not None and w is not None, "both are there"
-        return outs[0].size * x.channels * math.prod(w.extents[2:-1])
+        return outs[0].size * channels(x) * math.prod(w.extents[2:-1])
 
     @classmethod
     def examples(cls) -> Examples:
-        for channels, outputs, shape, taps in (
+        for inputs, outputs, shape, taps in (
             (8, 3, "9,50", (3, 5)), (5, 8, "6,20", (1, 3)), (3, 1, "4,16", (2, 1)),
         ):  # fmt: skip
-            w = Pack(4).reference(_bytes(outputs, channels, *taps))
-            yield cls((1, 1), (1, 1)), f"u8[2,{channels}/4,{shape},4]", w
+            w = Pack(4).reference(_bytes(outputs, inputs, *taps))
+            yield cls((1, 1), (1, 1)), f"u8[2,{inputs}/4,{shape},4]", w
         w = Pack(4).reference(_bytes(2, 4, 3))
         yield cls((1,), (2,)), "u8[1,4/4,21,4]", w
 
@@ -270,6 +273,7 @@ class DepthwiseBlocked(Primitive):
     """
 
     sample_axes = 0, 0
+    layouts = "first"
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -279,7 +283,7 @@ class DepthwiseBlocked(Primitive):
         spatial = len(self.strides)
         check_each(self, spatial, dilations=self.dilations)
         dtype, grouped = summed(self, x, w), self.taps > 0
-        fits = x.rank == spatial + 3 and x.blocked is not None
+        fits = x.rank == spatial + 3 and not x.is_plain
         fits = fits and w.rank == spatial + 2 + grouped and (x.dtype == "u8" or not grouped)
         if not fits or (x.shape[1], x.shape[-1]) != (w.shape[0], w.shape[spatial + 1]):
             raise TypeRuleError(f"depthwise_blocked: {x} does not go with weights {w}")
@@ -292,7 +296,7 @@ class DepthwiseBlocked(Primitive):
             conv_extent(self, x.shape[2 + i], taps[i], self.strides[i], 0, 0, self.dilations[i])
             for i in range(spatial)
         ]
-        return TensorType(dtype, (*x.shape[:2], *out, x.shape[-1]), x.blocked)
+        return TensorType(dtype, (*x.shape[:2], *out, x.shape[-1]), x.layout)
 
     def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
         w = ins[1]
@@ -318,7 +322,7 @@ class DepthwiseBlocked(Primitive):
         taps = math.prod(w.extents[1 : 1 + len(self.strides)])
         if self.taps:
             taps = taps // w.extents[len(self.strides)] * self.taps
-        return outs[0].logical_size * taps
+        return logical_size(outs[0]) * taps
 
     @classmethod
     def examples(cls) -> Examples:
@@ -358,7 +362,7 @@ class DepthwisePlanar(Primitive):
         lead = w.rank - spatial
         dtype = summed(self, x, w)
         fits = x.dtype in ("f32", "u8") and x.rank == w.rank + 1 and lead > 0
-        if not fits or x.shape[1 : 1 + lead] != w.shape[:lead] or x.blocked is not None:
+        if not fits or x.shape[1 : 1 + lead] != w.shape[:lead]:
             raise TypeRuleError(f"depthwise_planar: {x} does not go with weights {w}")
         out = [
             conv_extent(self, x.shape[1 + lead + i], w.shape[lead + i], self.strides[i],

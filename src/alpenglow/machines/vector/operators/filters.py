@@ -11,7 +11,7 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.op import Examples, Primitive, check_each, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.tensor.movement import Pack
+from alpenglow.machines.vector.operators.layout import Pack, channels, logical_size
 from alpenglow.ops.tensor.packing import PackConv
 from alpenglow.ops.window.conv_filter import ConvFilter
 
@@ -24,6 +24,8 @@ class ConvFilterBlocked(Primitive):
     beyond them is 0.
     """
 
+    layouts = "all"
+
     outputs: int
     inputs: int
     taps: tuple[int, ...]
@@ -34,9 +36,9 @@ class ConvFilterBlocked(Primitive):
     def infer(self, x: TensorType, dy: TensorType) -> TensorType:
         spatial = len(self.taps)
         check_each(self, spatial, strides=self.strides, dilations=self.dilations)
-        plain = x.blocked is None
-        fits = x.dtype == dy.dtype == "f32" and dy.blocked is not None
-        fits = fits and (dy.channels, x.channels) == (self.outputs, self.inputs)
+        plain = x.is_plain
+        fits = x.dtype == dy.dtype == "f32" and not dy.is_plain
+        fits = fits and (channels(dy), channels(x)) == (self.outputs, self.inputs)
         if not fits or x.rank != spatial + 3 - plain or dy.rank != spatial + 3:
             raise TypeRuleError(f"conv_filter_blocked: {x} does not go with {dy}")
         logical = self._logical
@@ -63,7 +65,7 @@ class ConvFilterBlocked(Primitive):
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         x, dy = ins
         assert x is not None and dy is not None, "both are there"
-        return dy.logical_size * x.channels * math.prod(self.taps)
+        return logical_size(dy) * channels(x) * math.prod(self.taps)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -132,6 +134,8 @@ class DepthwiseFilter(Primitive):
     gradient of the result.
     """
 
+    layouts = "all"
+
     taps: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -139,14 +143,14 @@ class DepthwiseFilter(Primitive):
     def infer(self, x: TensorType, dy: TensorType) -> TensorType:
         spatial = len(self.taps)
         check_each(self, spatial, strides=self.strides, dilations=self.dilations)
-        fits = x.dtype == dy.dtype == "f32" and x.blocked is not None and x.blocked == dy.blocked
+        fits = x.dtype == dy.dtype == "f32" and not x.is_plain and x.layout == dy.layout
         if not fits or x.rank != spatial + 3 or x.shape[1] != dy.shape[1]:
             raise TypeRuleError(f"depthwise_filter: {x} does not go with {dy}")
         pixels, places = (
             TensorType("f32", (t.shape[0], 1, *t.shape[2 : 2 + spatial])) for t in (x, dy)
         )
         self._of(1).infer(pixels, places)
-        return TensorType("f32", (1, x.shape[1], *self.taps, x.shape[-1]), x.blocked)
+        return TensorType("f32", (1, x.shape[1], *self.taps, x.shape[-1]), x.layout)
 
     def _of(self, channels: int) -> ConvFilter:
         return ConvFilter(
@@ -161,7 +165,7 @@ class DepthwiseFilter(Primitive):
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         dy = ins[1]
         assert dy is not None, "dy is there"
-        return dy.logical_size * math.prod(self.taps)
+        return logical_size(dy) * math.prod(self.taps)
 
     @classmethod
     def examples(cls) -> Examples:

@@ -16,8 +16,8 @@ from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive, check_each, check_positive
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.vector.operators.blocked import DepthwiseBlocked, summed
+from alpenglow.machines.vector.operators.layout import Blocked, Pack, Unpack, logical_size
 from alpenglow.ops.product.contraction import Conv
-from alpenglow.ops.tensor.movement import Pack, Unpack
 from alpenglow.ops.tensor.packing import DOTS
 from alpenglow.ops.window.window import conv_extent
 
@@ -36,6 +36,7 @@ class ConvPhases(Primitive):
     """
 
     sample_axes = 0, 0
+    layouts = "first"
 
     channels: int
     outputs: int
@@ -53,14 +54,14 @@ class ConvPhases(Primitive):
             raise TypeRuleError(
                 f"conv_phases: steps, windows or what is cut off are too few: {self}"
             )
-        plain = x.blocked is None
+        plain = x.is_plain
         dtype, dots = summed(self, x, w), DOTS.get(x.dtype, 1)
         fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
         if x.rank != spatial + 3 - plain or not fits or (dots > 1 and w.shape[-1] != dots):
             raise TypeRuleError(f"conv_phases: {x} does not go with weights {w}")
         panels, blocks, *taps, steps, width = w.extents[: spatial + 4]
         lanes = 1 if plain else x.shape[-1]
-        if self.channels != (x.shape[1] if plain else x.blocked):
+        if self.channels != x.logical[1]:
             raise TypeRuleError(f"conv_phases: {x} does not have {self.channels} channels")
         if steps * dots != lanes or ceil_div(self.channels, lanes) != blocks or width % self.lanes:
             raise TypeRuleError(f"conv_phases: {x} does not go with weights {w}")
@@ -72,7 +73,7 @@ class ConvPhases(Primitive):
             raise TypeRuleError(f"conv_phases: windows of {self.window} do not fill {w}")
         out = [finer_extent(self, i, x.shape[2 + i], taps[i]) for i in range(spatial)]
         shape = (x.shape[0], ceil_div(self.outputs, self.lanes), *out, self.lanes)
-        return TensorType(dtype, shape, self.outputs)
+        return TensorType(dtype, shape, Blocked(self.outputs))
 
     def missing(self, axis: int, phase: int) -> int:
         """Return how many of the first taps of an axis a phase does not have."""
@@ -115,7 +116,7 @@ class ConvPhases(Primitive):
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         # Of each axis, every phase has one in so many of the elements.
         per_element = math.prod(self.window) / math.prod(self.steps)
-        return round(outs[0].logical_size * self.channels * per_element)
+        return round(logical_size(outs[0]) * self.channels * per_element)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -142,6 +143,7 @@ class DepthwisePhases(Primitive):
     """
 
     sample_axes = 0, 0
+    layouts = "first"
 
     steps: tuple[int, ...]
     starts: tuple[int, ...]
@@ -152,13 +154,13 @@ class DepthwisePhases(Primitive):
         check_each(self, spatial, starts=self.starts, ends=self.ends)
         if min(*self.steps, 1) < 1 or min(*self.starts, *self.ends, 0) < 0:
             raise TypeRuleError(f"depthwise_phases: steps or what is cut off are too few: {self}")
-        fits = x.rank == spatial + 3 and x.blocked is not None and x.dtype == w.dtype == "f32"
+        fits = x.rank == spatial + 3 and not x.is_plain and x.dtype == w.dtype == "f32"
         if not fits or w.rank != x.rank or w.shape[0] != math.prod(self.steps):
             raise TypeRuleError(f"depthwise_phases: {x} does not go with weights {w}")
         if (w.shape[1], w.shape[-1]) != (x.shape[1], x.shape[-1]):
             raise TypeRuleError(f"depthwise_phases: {x} does not have the channels of {w}")
         out = [finer_extent(self, i, x.shape[2 + i], w.extents[2 + i]) for i in range(spatial)]
-        return TensorType("f32", (*x.shape[:2], *out, x.shape[-1]), x.blocked)
+        return TensorType("f32", (*x.shape[:2], *out, x.shape[-1]), x.layout)
 
     def reference(self, x: Array, w: Array) -> Array:
         spatial = len(self.steps)
@@ -175,7 +177,7 @@ class DepthwisePhases(Primitive):
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         w = ins[1]
         assert w is not None, "w is there"
-        return outs[0].logical_size * math.prod(w.extents[2:-1])
+        return logical_size(outs[0]) * math.prod(w.extents[2:-1])
 
     @classmethod
     def examples(cls) -> Examples:

@@ -20,6 +20,7 @@ from alpenglow.base.memory import aligned_bytes
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive, check_positive
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.machines.vector.operators.layout import Blocked
 
 TAPS = 3
 
@@ -108,11 +109,12 @@ class WinogradInput(Primitive):
     """
 
     sample_axes = 0, 1
+    layouts = "first"
 
     block: int = 4
 
     def infer(self, x: TensorType) -> TensorType:
-        if x.rank != 5 or x.blocked is None or x.dtype != "f32":
+        if x.rank != 5 or x.is_plain or x.dtype != "f32":
             raise TypeRuleError(f"winograd_input: expected a blocked f32 image, found {x}")
         n, c, h, w, lanes = x.shape
         m = self.block
@@ -204,7 +206,7 @@ class WinogradOutput(Primitive):
         if m.shape[3] != tiles:
             raise TypeRuleError(f"winograd_output: {m} does not hold {tiles} tiles")
         shape = (m.shape[1], m.shape[2], self.height, self.width, m.shape[4])
-        return TensorType(m.dtype, shape, self.outputs)
+        return TensorType(m.dtype, shape, Blocked(self.outputs))
 
     def reference(self, m: Array) -> Array:
         assert known(self.height) and known(self.width)

@@ -25,11 +25,12 @@ class WinogradBlocks(Primitive):
     """
 
     sample_axes = 0, 1
+    layouts = "first"
 
     block: int = 2
 
     def infer(self, dy: TensorType) -> TensorType:
-        if dy.rank != 5 or dy.blocked is None or dy.dtype != "f32":
+        if dy.rank != 5 or dy.is_plain or dy.dtype != "f32":
             raise TypeRuleError(f"winograd_blocks: expected a blocked f32 image, found {dy}")
         n, o, h, w, lanes = dy.shape
         m = self.block

@@ -15,17 +15,9 @@ from dataclasses import replace
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
+from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.machines.vector.operators.winograd import WinogradInput, WinogradOutput
-from alpenglow.ops.tensor.movement import (
-    Broadcast,
-    Concat,
-    Pack,
-    Pad,
-    Reshape,
-    Slice,
-    Transpose,
-    Unpack,
-)
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 
 READS = 2
 """How many bytes of weights may be read again for each byte of samples: they come in one piece, and

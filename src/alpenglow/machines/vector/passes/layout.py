@@ -36,20 +36,12 @@ from alpenglow.machines.vector.operators.filters import (
     DepthwiseFilter,
     UnpackConv,
 )
+from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.machines.vector.passes.long_sums import in_parts, is_of_shares, makes_scores
 from alpenglow.ops.elementwise.arithmetic import Add, Mul
 from alpenglow.ops.product.contraction import Conv, MatMul
 from alpenglow.ops.reduction.reduction import as_type
-from alpenglow.ops.tensor.movement import (
-    Broadcast,
-    Pack,
-    Pad,
-    Reshape,
-    Slice,
-    Transpose,
-    Unpack,
-    stretch,
-)
+from alpenglow.ops.tensor.movement import Broadcast, Pad, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.tensor.packing import DOTS, PackConv, PackMatrix
 from alpenglow.ops.window.conv_filter import ConvFilter
 from alpenglow.passes.choices import Problem
@@ -306,12 +298,11 @@ def _per_channel(g: Graph, bias: Value, y: Value) -> Value:
 
 def unpacked(g: Graph, y: Value, bias: Value | None, lanes: int) -> Value:
     """Return a blocked y plus a bias for each channel, in the plain layout."""
-    outputs = y.type.blocked
-    assert outputs is not None, f"{y} is not blocked"
+    outputs = y.type.logical[1]
     if bias is not None:
         ones = [1] * (y.type.rank - 3)
-        blocked = g(Pack(lanes), g(Reshape((1, outputs, *ones)), bias))
-        y = g(Add(), y, stretch(g, blocked, y.type.shape, y.type.blocked))
+        packed = g(Pack(lanes), g(Reshape((1, outputs, *ones)), bias))
+        y = g(Add(), y, stretch(g, packed, y.type.shape, y.type.layout))
     return g(Unpack(outputs), y)
 
 

@@ -19,11 +19,12 @@ from alpenglow.ir.dims import ceil_div, estimate, is_open, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
 from alpenglow.machines.vector.operators.blocked import PACKED, SUMS
+from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.machines.vector.operators.phases import ConvPhases, DepthwisePhases
 from alpenglow.machines.vector.passes.layout import padded, panel_width
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.reduction.reduction import as_type
-from alpenglow.ops.tensor.movement import Pack, Pad, Reshape, Slice, Transpose, Unpack
+from alpenglow.ops.tensor.movement import Pad, Reshape, Slice, Transpose
 from alpenglow.ops.tensor.packing import DOTS, PackConv
 from alpenglow.passes.choices import Problem
 

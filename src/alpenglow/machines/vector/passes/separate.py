@@ -73,7 +73,7 @@ def _pays(op: MaxPool | AveragePool, x: TensorType) -> bool:
     out = op.infer(x).shape
     ratios = [estimate(a) / max(estimate(b), 1) for a, b in zip(x.shape[2:], out[2:], strict=False)]
     direct, separated = math.prod(op.kernel) + 1.0, 0.0
-    if x.blocked is None and op.strides[-1] > 1:
+    if x.is_plain and op.strides[-1] > 1:
         direct *= GATHERED
     for i, (taps, stride) in enumerate(zip(op.kernel, op.strides, strict=True)):
         if taps > 1:

@@ -110,7 +110,7 @@ def _constant(w: Value) -> Array | None:
 def _flipped(g: Graph, x: Value) -> Value:
     """Return x of i8, plus 128, as u8."""
     half = g.constant(np.uint8(HALF))
-    return g(BitXor(), g(Cast("u8"), x), g(Broadcast(x.type.shape, x.type.blocked), half))
+    return g(BitXor(), g(Cast("u8"), x), g(Broadcast(x.type.shape, x.type.layout), half))
 
 
 def _centred(weights: Array) -> Array:

@@ -14,10 +14,11 @@ from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rules
+from alpenglow.machines.vector.operators.layout import Blocked, Pack, Unpack
 from alpenglow.ops.reduction.reduction import Reduction
 from alpenglow.ops.tensor.gather import Gather
 from alpenglow.ops.tensor.lookup import Lookup
-from alpenglow.ops.tensor.movement import Broadcast, Concat, Pack, Pad, Reshape, Unpack
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape
 from alpenglow.ops.window.pooling import AveragePool, MaxPool
 
 rules = Rules()
@@ -75,16 +76,16 @@ def _blocked(g: Graph, v: Value, blocks: Blocks, shape: tuple[Dim, ...]) -> Valu
             return called(x, v)
         case Value(Node(Broadcast(), [Value(Node(Unpack(channels), [Value() as x]))])):
             if x.type.shape[-1] == blocks.lanes and channels == blocks.channels:
-                return g(Broadcast(shape, blocks.channels), x)
+                return g(Broadcast(shape, Blocked(blocks.channels)), x)
         case Value(Node(Broadcast(), [Value() as x])) if x.array is not None or _little(x, v):
             if x.type.size == 1:
                 flat = g(Reshape(()), x) if x.type.rank else x
-                return g(Broadcast(shape, blocks.channels), flat)
+                return g(Broadcast(shape, Blocked(blocks.channels)), flat)
             full = (1,) * (v.type.rank - x.type.rank) + x.type.extents
             if full[1] != blocks.channels:
                 return None
             packed = g(Pack(blocks.lanes), g(Reshape(full), x))
-            return g(Broadcast(shape, blocks.channels), packed)
+            return g(Broadcast(shape, Blocked(blocks.channels)), packed)
     if v.array is not None and v.type.shape[1] == blocks.channels:
         return g(Pack(blocks.lanes), v)
     return None
@@ -190,7 +191,7 @@ def sink_more_channels(g: Graph, node: Node) -> Value | None:
                 y = g(Pad((*before, 0), (0, 0, *after[2:], 0), "constant", value), y)
             shape = (y.type.shape[0], ceil_div(after[1], lanes), *y.type.shape[2:])
             one = g.constant(np.asarray(value, x.type.numpy))
-            more = g(Broadcast(shape, after[1]), one)
+            more = g(Broadcast(shape, Blocked(after[1])), one)
             return g(Unpack(channels + after[1]), g(Concat(1), y, more))
     return None
 
@@ -226,4 +227,13 @@ def cancel_pack(g: Graph, node: Node) -> Value | None:
     match node:
         case Node(Pack(lanes), [Value(Node(Unpack(), [Value() as x])) as v]):
             return called(x, v) if x.type.shape[-1] == lanes else None
+    return None
+
+
+@rules.on(Unpack)
+def cancel_unpack(g: Graph, node: Node) -> Value | None:
+    """unpack(pack(x))  =>  x"""
+    match node:
+        case Node(_, [Value(Node(Pack(), [x]))]):
+            return x
     return None

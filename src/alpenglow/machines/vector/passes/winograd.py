@@ -12,6 +12,7 @@ import math
 from alpenglow.ir.dims import ceil_div, estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
+from alpenglow.machines.vector.operators.layout import Pack
 from alpenglow.machines.vector.operators.winograd import (
     POINTS,
     WinogradFilter,
@@ -31,7 +32,6 @@ from alpenglow.machines.vector.passes.layout import (
     unpacked_filters,
 )
 from alpenglow.ops.product.contraction import Conv
-from alpenglow.ops.tensor.movement import Pack
 from alpenglow.ops.tensor.packing import PackConv
 from alpenglow.ops.window.conv_filter import ConvFilter
 from alpenglow.passes.choices import Problem

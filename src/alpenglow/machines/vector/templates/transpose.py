@@ -12,8 +12,8 @@ from alpenglow.kernel.expr import Binary, Bitcast, Blend, Const, Convert, Expr, 
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
+from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.machines.vector.templates import templates
-from alpenglow.ops.tensor.movement import Pack, Unpack
 from alpenglow.program.instr import Anchor, Instr, Region
 
 NARROW = ("u8", "i8", "f16", "bf16")
