@@ -1,6 +1,6 @@
 """Rows: how those of a result, along axis 2, are made of those of an operand.
 
-Images are [N, C, rows, …], or blocked, [N, C/lanes, rows, …, lanes]: rows are axis 2 in both.
+Images are [N, C, rows, …]; the layouts of machines leave rows at axis 2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Simplification of movement: reshapes, transposes, broadcasts, slices, concats, pads, packs, views
 of complex numbers.
 
-Rules that drop a node compare whole types, so that a blocked tensor never passes for a plain one.
+Rules that drop a node compare whole types, so that tensors in other layouts never pass for
+row-major ones.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The rules stand in files by what they are about: arithmetic (`identities`), the 
 elements (`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`), recurrent
 layers as their gradients need them (`traced`), windows on padding (`taps`).
 Every rule is exact but for the sign of zeros, and holds for NaN and infinities, but for weights
-that meet padding alone.  The pass applies to models as imported as well as to primitives and
-blocked tensors.
+that meet padding alone.  The pass applies to models as imported as well as to primitives, and to
+tensors in any layout.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def repeats_rows(instr: Instr) -> bool:
 
 
 def has_rows(t: TensorType) -> bool:
-    """Whether a type has an axis of rows that is no axis of lanes."""
+    """Whether a type has an axis of rows, which is no axis that a layout adds."""
     return len(t.logical) > ROWS
 
 
