@@ -275,7 +275,7 @@ def own_cache(session_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def loops_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave loops and branches to the runtime, as those are that no graph can hold."""
     importer = import_module("alpenglow.frontends.stepped").StepImporter
-    monkeypatch.setattr(importer, "_is_node", lambda *arguments: False)
+    monkeypatch.setattr(importer, "_node", lambda *arguments: None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

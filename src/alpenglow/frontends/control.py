@@ -93,10 +93,11 @@ class Scan(Generic[P]):
 @dataclass(frozen=True, slots=True)
 class Repeat(Generic[P]):
     """The body runs on `leading` operands, like the body of a scan, and on the carried values.  It
-    returns whether the loop goes on, and the carried values of the next iteration.
+    returns whether the loop goes on, the carried values of the next iteration, and rows that are
+    stacked.
 
     It does not run if `going` is false at first, and at most as often as `trips` says; "" is one
-    that is absent.
+    that is absent.  `most` is the value of `trips`, which is known if there are rows to stack.
     """
 
     body: Region[P]
@@ -104,6 +105,7 @@ class Repeat(Generic[P]):
     going: str
     carried: tuple[str, ...]
     leading: tuple[tuple[int, ...], ...]
+    most: Dim = 0
 
 
 Control = Call[P] | Branch[P] | While[P] | Scan[P] | Repeat[P]

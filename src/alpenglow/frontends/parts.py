@@ -34,8 +34,9 @@ LARGEST_OPERAND = 4096
 class PartImporter(ABC):
     """The state of the import of one part.
 
-    Afterwards `values` has what nodes made by name, `later` what is left for another part, `needs`
-    the names of values whose elements were missed, and `beside` those that are kept with them.
+    Afterwards `values` has what nodes made by name, `later` what is left for another part, `cut`
+    the steps of it for which something was not known, `needs` the names of values whose elements
+    were missed, and `beside` those that are kept with them.
     """
 
     format = ""
@@ -49,6 +50,7 @@ class PartImporter(ABC):
         self.given = given
         self.values: dict[str, Value] = {}
         self.later: list[Any] = []
+        self.cut: list[Any] = []
         self.needs: dict[str, None] = {}
         self.beside: dict[str, None] = {}
         # What is known of a value's elements; None: it was looked at, and they are data.

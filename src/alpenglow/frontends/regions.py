@@ -15,7 +15,9 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.control import Along, Branch, Repeat, Scan, While, going_of
+from alpenglow.frontends.rows import first_rows
 from alpenglow.frontends.steps import Body, P, Step
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.region import inlined
 from alpenglow.ir.types import DTYPES, INTS, TensorType
@@ -24,7 +26,11 @@ from alpenglow.ops.control.loop import COUNTER, FLAG
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.elementwise.comparison import Equal, Less, LessOrEqual
 from alpenglow.ops.elementwise.logic import BitAnd
-from alpenglow.ops.tensor.movement import Reshape, Slice, Transpose
+from alpenglow.ops.sequence.cache import UpdateCache
+from alpenglow.ops.tensor.movement import Reshape, Slice, Transpose, stretch
+
+MOST_STACKED = 1 << 28
+"""A loop that may end early has rows of no more bytes in all."""
 
 
 class Inside(Protocol[P]):
@@ -59,8 +65,13 @@ class Around(Inside[P], Protocol[P]):
 
 def node_of(
     step: Step[P], control: Branch[P] | While[P] | Scan[P] | Repeat[P], importer: Around[P]
-) -> None:
-    """Import a loop or a branch as a node; raise UnsupportedError where a graph cannot hold it."""
+) -> Sequence[Step[P]]:
+    """Import a loop or a branch as a node; raise UnsupportedError where a graph cannot hold it.
+
+    Returned are steps that make results of what the node makes.
+    """
+    behind: list[Step[P]] = []
+    names = step.outputs
     match control:
         case Branch():
             results = _branch(step, control, importer)
@@ -68,13 +79,16 @@ def node_of(
             results = _while(step, control, importer)
         case Repeat():
             results = _repeat(step, control, importer)
+            if len(results) > len(names):
+                names, behind = _cut(step, len(control.carried), importer.prefix(step))
         case Scan():
             results = _scan(step, control, importer)
-    for name, v in zip(step.outputs, results, strict=True):
+    for name, v in zip(names, results, strict=True):
         if name:
             v.name = v.name or name
             importer.values[name] = v
             importer.known[v] = None
+    return behind
 
 
 # ── loops ──
@@ -102,7 +116,10 @@ def _while(step: Step[P], control: While[P], importer: Around[P]) -> Sequence[Va
 
 
 def _repeat(step: Step[P], control: Repeat[P], importer: Around[P]) -> Sequence[Value]:
-    """Return the results of a loop that counts its turns, and whose body may end it."""
+    """Return the results of a loop that counts its turns, and whose body may end it.
+
+    If data decide how many rows are stacked, that number comes behind them.
+    """
     prefix, g = importer.prefix(step), importer.g
     turn, *leading = (f"{prefix}{name}" for name in ("turn", "number", "going"))
     names = [f"{prefix}i{k}" for k in range(len(control.carried))]
@@ -127,7 +144,52 @@ def _repeat(step: Step[P], control: Repeat[P], importer: Around[P]) -> Sequence[
     count, begins = turns_of(region, carried), _begins(going)
     if count is not None:  # what ends the loop is asked after the first turn, not before it
         count = None if begins is None else max(count, 1) if begins else 0
+    if count is None and len(made) > len(control.carried):
+        carried += _stacks(g, region, len(carried), control.most)
+        turns, *results = _turning(importer, region, going, carried, None)
+        return [*results, turns]
     return _turning(importer, region, going, carried, count)[1:]
+
+
+def _stacks(g: Graph, region: Graph, states: int, most: Dim) -> list[Value]:
+    """Let a region carry stacks of `most` rows, into which its turns write; return empty ones.
+
+    Its outputs are whether it goes on, the `states`, and rows; the first state counts turns.
+    """
+    rows = list(region.outputs.items())[1 + states :]
+    size = sum(v.type.nbytes for _, v in rows if not v.type.symbols())
+    if known(most) and most * size > MOST_STACKED:
+        raise UnsupportedError(f"a loop makes {most} rows of {size} bytes at most")
+    names = list(region.inputs)
+    place = region(Reshape((1,)), region.inputs[names[0]])
+    stacks: dict[str, Value] = {}
+    starts: list[Value] = []
+    for output, v in rows:
+        t = v.type.with_shape((1, most, *v.type.shape))
+        stacks[_fresh(region, output)] = stack = Value(t, output)
+        row = region(Reshape((1, 1, *v.type.shape)), v)
+        region.outputs[output] = region(UpdateCache(1), stack, row, place)
+        starts.append(stretch(g, g.constant(np.zeros((), t.numpy)), t.shape))
+    region.inputs = {
+        **{n: region.inputs[n] for n in names[:states]}, **stacks,
+        **{n: region.inputs[n] for n in names[states:]},
+    }  # fmt: skip
+    return starts
+
+
+def _cut(
+    step: Step[P], states: int, prefix: str
+) -> tuple[tuple[str, ...], list[Step[P]]]:
+    """Return names for the results of a loop that stacks as many rows as data say, and the steps
+    that cut the stacks."""
+    turns = f"{prefix}turns"
+    results = step.outputs[states:]
+    stacks = tuple(name and f"{prefix}stack{k}" for k, name in enumerate(results))
+    behind = [
+        Step(step.kind, step.label, (turns, stack), (name,), step.payload, make=first_rows)
+        for stack, name in zip(stacks, results, strict=True) if name
+    ]  # fmt: skip
+    return (*step.outputs[:states], *stacks, turns), behind
 
 
 def _begins(going: Value) -> bool | None:
@@ -150,7 +212,7 @@ def _turning(
     """Return the results of a loop; as a `Scan` if it is known how often it turns."""
     wanted = [FLAG, *(v.type for v in carried)]
     found = [v.type for v in region.outputs.values()]
-    if found != wanted:
+    if found[: len(wanted)] != wanted:
         raise UnsupportedError(f"a loop makes {loop.shown(found)} of {loop.shown(wanted)}")
     captured = [importer.find(n) for n in list(region.inputs)[len(carried) :]]
     if count is None:
@@ -190,7 +252,10 @@ def _steps(
     inputs: Sequence[Value], made: Sequence[Value], carried: Sequence[Value], after: Value,
     limit: Value, reaches: bool,
 ) -> int | None:  # fmt: skip
-    """Return how often a counter is below its limit; None if it is none."""
+    """Return how often a counter is below its limit, one turn more if its value before the turn is
+    compared; None if it is none."""
+    late = after in inputs[: len(carried)]
+    after = made[inputs.index(after)] if late else after
     match after:
         case Value(producer=Node(Add(), [Value() as now, Value() as step])) if now in inputs:
             k = inputs.index(now)
@@ -205,7 +270,7 @@ def _steps(
         return None
     end += reaches
     last = np.iinfo(DTYPES[after.type.dtype]).max
-    return None if end + by > last else max(0, -(-(end - start) // by))
+    return None if end + by > last else max(0, -(-(end - start) // by)) + late
 
 
 def _integer(v: Value) -> int | None:

@@ -7,7 +7,7 @@ import numpy as np
 from alpenglow.frontends.operands import Operands
 from alpenglow.ir.graph import Value
 from alpenglow.ops.tensor.gather import Gather
-from alpenglow.ops.tensor.movement import Concat, Reshape
+from alpenglow.ops.tensor.movement import Concat, Reshape, Slice
 
 
 def row(s: Operands, axis: int, index: int) -> Value:
@@ -22,3 +22,11 @@ def stacked(s: Operands, axis: int) -> Value:
     at = s.axis(axis, rows[0].type.rank + 1)
     shapes = [(*v.type.shape[:at], 1, *v.type.shape[at:]) for v in rows]
     return s.g(Concat(at), *[s.g(Reshape(d), v) for v, d in zip(rows, shapes, strict=True)])
+
+
+def first_rows(s: Operands) -> Value:
+    """Return as many rows of operand 1 as operand 0 says; its first axis, of one row, goes."""
+    (count,) = s.dims(0)
+    shape = s.input(1).type.shape[2:]
+    starts, steps = (0,) * (2 + len(shape)), (1,) * (2 + len(shape))
+    return s.g(Reshape((count, *shape)), s.g(Slice(starts, (1, count, *shape), steps), s.input(1)))

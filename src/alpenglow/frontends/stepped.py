@@ -71,6 +71,7 @@ class StepImporter(PartImporter, Generic[P]):
         """Leave a step for later for which something is not known yet."""
         if isinstance(error, Needed):
             self._missed(error)
+        self.cut.append(step)
         self._postpone(step)
 
     def find(self, name: str) -> Value:
@@ -150,8 +151,10 @@ class StepImporter(PartImporter, Generic[P]):
             control = None if step.make else self._control(step)
             if isinstance(control, While | Scan) and self._unrolled(step, control):
                 return ()
-            if isinstance(control, While | Scan | Repeat) and self._is_node(step, control):
-                return ()
+            if isinstance(control, While | Scan | Repeat):
+                behind = self._node(step, control)
+                if behind is not None:
+                    return behind
             if isinstance(control, Scan | Repeat):
                 self._postpone(step)
             elif control is not None:
@@ -169,16 +172,21 @@ class StepImporter(PartImporter, Generic[P]):
             return expand(control, step, self)
         except Needed:
             if isinstance(control, Branch) and (
-                self._computes_all(step, control) or self._is_node(step, control)
+                self._computes_all(step, control) or self._node(step, control) is not None
             ):
                 return ()
             raise
 
-    def _is_node(
+    def _node(
         self, step: Step[P], control: Branch[P] | While[P] | Scan[P] | Repeat[P]
-    ) -> bool:
-        """Import a loop or a branch as a node of the graph; False if a graph cannot hold it."""
-        return self.attempt(lambda: self._tried(lambda: node_of(step, control, self)))
+    ) -> Sequence[Step[P]] | None:
+        """Import a loop or a branch as a node of the graph; None if a graph cannot hold it.
+
+        Returned are the steps behind the node that make the rest of its results.
+        """
+        behind: list[Step[P]] = []
+        imported = self.attempt(lambda: behind.extend(node_of(step, control, self)))
+        return behind if imported else None
 
     def inside(self, bodies: Sequence[Body[P]]) -> StepImporter[P]:
         """Return an importer of bodies, which finds the names around them here."""

@@ -16,7 +16,6 @@ from alpenglow.frontends.onnx import control
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ops.control.branch import If
 from alpenglow.ops.control.loop import Scan, While
-from alpenglow.runtime.staged.staged import StagedExecutable
 from staged_cases import (
     BOOL,
     GOES,
@@ -114,12 +113,13 @@ def test_no_turns_or_very_many_are_a_loop_in_the_graph(trips: int) -> None:
     assert len(found["ys"]) == max(trips, 0)
 
 
-def test_a_loop_of_results_without_a_known_number_is_left_to_the_runtime() -> None:
+@pytest.mark.parametrize(("trips", "turns"), [(9, 4), (3, 3)])
+def test_a_condition_that_counts_tells_how_many_results_are_stacked(trips: int, turns: int) -> None:
     goes = node("Less", ["i", "three"], ["goes"])
-    exe = ag.compile(recurrent(9, goes=goes, extra=[node("Constant", [], ["three"], value_int=3)]))
+    made = recurrent(trips, goes=goes, extra=[node("Constant", [], ["three"], value_int=3)])
 
-    assert isinstance(exe, StagedExecutable)
-    assert len(exe.run({"x": numbers(5), "w": numbers(5)})["ys"]) == 4
+    assert is_loop(ag.load(made))
+    assert len(ag.compile(made).run({"x": numbers(5), "w": numbers(5)})["ys"]) == turns
 
 
 @pytest.mark.parametrize(

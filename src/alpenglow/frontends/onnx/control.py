@@ -13,6 +13,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.control import Along, Branch, Repeat, Scan
 from alpenglow.frontends.onnx.functions.subgraphs import graphs_of
 from alpenglow.frontends.onnx.steps import Inner, NodeStep, graph_of
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.types import TensorType
 
 MOST_NODES = 128
@@ -23,9 +24,11 @@ LOOPS = ("Loop", "Scan")
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Two questions to an importer: the integer that a value is (None if unknown), and its type."""
+    """Three questions to an importer: the integer that a value is (None if unknown), the number or
+    extent that it is (raises Needed if unknown), and its type."""
 
     number: Callable[[str], int | None]
+    extent: Callable[[str], Dim]
     type_of: Callable[[str], TensorType]
 
 
@@ -57,7 +60,10 @@ def turning(
     step: NodeStep, opset: int, known: Knowledge, folder: Path | None
 ) -> Scan[onnx.NodeProto] | Repeat[onnx.NodeProto] | None:
     """Return a Loop or a Scan that is known to turn so often as a scan, a Loop whose end data
-    decide as one that repeats, any other as None."""
+    decide as one that repeats, any other as None.
+
+    Raises Needed for a number of turns that data decide, if results are stacked so often.
+    """
     node = step.payload
     body = graph_of(node, "body")
     strings = any(t.data_type == TensorProto.STRING for t in body.initializer)
@@ -65,7 +71,7 @@ def turning(
         return None
     loop: Scan[onnx.NodeProto] | Repeat[onnx.NodeProto] | None = None
     if step.kind == "Loop":
-        loop = _loop(step, body, known, folder) or _repeating(step, body, folder)
+        loop = _loop(step, body, known, folder)
     elif opset >= 9:
         loop = _scan(node, body, known, folder)
     if not isinstance(loop, Scan):
@@ -74,33 +80,27 @@ def turning(
     return replace(loop, short=isinstance(loop.count, int) and 0 < loop.count <= most)
 
 
-def _repeating(
-    step: NodeStep, body: onnx.GraphProto, folder: Path | None
-) -> Repeat[onnx.NodeProto] | None:
-    """Return a Loop that stacks nothing."""
-    trips, condition, *carried = [*step.inputs, "", ""][: max(len(step.inputs), 2)]
-    states = len(carried)
-    if len(body.input) != states + 2 or not len(body.output) - 1 == len(step.outputs) == states:
-        return None
-    leading = tuple(map(_shape, body.input[:2]))
-    return Repeat(Inner(step.payload, "body", folder), trips, condition, tuple(carried), leading)
-
-
 def _loop(
     step: NodeStep, body: onnx.GraphProto, known: Knowledge, folder: Path | None
-) -> Scan[onnx.NodeProto] | None:
+) -> Scan[onnx.NodeProto] | Repeat[onnx.NodeProto] | None:
+    """Return a Loop; None if it stacks rows, and nothing says how many at most."""
     trips, condition, *carried = [*step.inputs, "", ""][: max(len(step.inputs), 2)]
     states = len(carried)
-    fits = len(body.input) == states + 2 and len(body.output) == len(step.outputs) + 1
-    if not fits or not trips or not _never_ends(body):
-        return None
-    count = known.number(trips)
-    if count is None or (condition and not known.number(condition)):
+    rows = len(step.outputs) - states
+    if len(body.input) != states + 2 or len(body.output) != len(step.outputs) + 1 or rows < 0:
         return None
     leading = tuple(map(_shape, body.input[:2]))
-    stacked = (Along(0),) * (len(step.outputs) - states)
-    region = Inner(step.payload, "body", folder, skipped=1)
-    return Scan(region, max(count, 0), tuple(carried), (), stacked, leading)
+    begins = not condition or bool(known.number(condition))
+    if trips and begins and _never_ends(body) and (rows or known.number(trips) is not None):
+        region = Inner(step.payload, "body", folder, skipped=1)
+        return Scan(
+            region, known.extent(trips), tuple(carried), (), (Along(0),) * rows, leading
+        )  # fmt: skip
+    if rows and not trips:
+        return None
+    most = known.extent(trips) if rows else 0
+    region = Inner(step.payload, "body", folder)
+    return Repeat(region, trips, condition, tuple(carried), leading, most)
 
 
 def _scan(

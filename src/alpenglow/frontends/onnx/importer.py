@@ -29,9 +29,11 @@ from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_va
 from alpenglow.frontends.onnx.ranked import DECODING, Ranked
 from alpenglow.frontends.onnx.steps import NodeStep, Placed, renaming, step_of
 from alpenglow.frontends.onnx.table import Made, Site
+from alpenglow.frontends.presume import Needed, at_least_0
 from alpenglow.frontends.refusals import NO_CONVERTER, unknown
 from alpenglow.frontends.stepped import ConvertingImporter
 from alpenglow.frontends.steps import SAME, Body
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
@@ -90,7 +92,7 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
         if node.op_type not in LOOPS or any(name in self.given.others for name in step.reads):
             return None
         self._check_form(node)
-        known = Knowledge(self._number, self._type_of)
+        known = Knowledge(self._number, self._extent, self._type_of)
         return turning(step, self._opset(node), known, self.folder)
 
     def _number(self, name: str) -> int | None:
@@ -101,6 +103,17 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
             return None
         (value,) = elements.reshape(-1).tolist()
         return int(value) if isinstance(value, int) else None
+
+    def _extent(self, name: str) -> Dim:
+        """Return the number or extent that a value is, 0 for a negative one; raise Needed."""
+        v = self.find(name)
+        elements = self.contents(v) if v.array is None else v.array
+        if elements is None:
+            raise Needed(name, v)
+        if elements.size != 1:
+            raise ModelError(f"'{name}' is a number of turns, and has {elements.size} elements")
+        (extent,) = elements.reshape(-1).tolist()
+        return extent if at_least_0(extent) else 0
 
     def _type_of(self, name: str) -> TensorType:
         return self.find(name).type

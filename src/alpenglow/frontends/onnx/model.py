@@ -229,7 +229,7 @@ class OnnxModel(StagedModel):
             )
             if ready and applied.intersection(step.reads):
                 ready = step.kind not in LOOPS  # types of operands may yet unroll a loop
-            if ready and importer.by_host(step.payload):
+            if ready and step not in importer.cut and importer.by_host(step.payload):
                 action = self._action(step.payload)
                 actions.append(action)
                 if isinstance(action, Apply):
