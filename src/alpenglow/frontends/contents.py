@@ -27,7 +27,7 @@ from alpenglow.ir.dims import (
     natural,
 )
 from alpenglow.ir.graph import Node, Value
-from alpenglow.ir.op import Elementwise, Primitive
+from alpenglow.ir.op import Elementwise, Op, Primitive
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.elementwise.arithmetic import Add, Sub
 from alpenglow.ops.elementwise.select import Cast
@@ -100,12 +100,24 @@ def _propagated(node: Node, arrays: list[Array]) -> Array | None:
     if isinstance(node.op, Elementwise):
         result = np.asarray(node.op.scalar(SYMBOLIC, *arrays), object)
         return np.broadcast_to(result, node.output.type.extents)
+    if moves(_places(node.op, arrays)):
+        return None  # it is another element in each turn of a loop
     if isinstance(node.op, Gather):
         # Indices must be numbers; the data may hold symbols.
         indices = np.asarray(arrays[1], np.int64)
         return np.asarray(node.op.reference(arrays[0], indices), object)
     if isinstance(node.op, BY_REFERENCE):
         return np.asarray(node.op.reference(*arrays), object)
+    return None
+
+
+def _places(op: Op, arrays: list[Array]) -> Array | None:
+    """Return where an operator reads, if that follows from elements."""
+    match op:
+        case Gather():
+            return arrays[1]
+        case Slice():
+            return np.array(op.starts, object)
     return None
 
 

@@ -8,16 +8,17 @@ importer tries another way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.control import Along, Branch, Repeat, Scan, While, going_of
+from alpenglow.frontends.counters import Counting, Knowing, single
 from alpenglow.frontends.rows import first_rows
 from alpenglow.frontends.steps import Body, P, Step
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim, assuming, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.region import inlined
 from alpenglow.ir.types import DTYPES, INTS, TensorType
@@ -33,10 +34,9 @@ MOST_STACKED = 1 << 28
 """A loop that may end early has rows of no more bytes in all."""
 
 
-class Inside(Protocol[P]):
+class Inside(Knowing, Protocol[P]):
     """An importer of bodies into a graph of their own."""
 
-    g: Graph
     values: dict[str, Value]
     later: list[Any]
 
@@ -47,8 +47,6 @@ class Inside(Protocol[P]):
 
 class Around(Inside[P], Protocol[P]):
     """The importer of what stands around bodies."""
-
-    known: dict[Value, Any]
 
     def prefix(self, step: Step[P]) -> str: ...
 
@@ -105,12 +103,19 @@ def _while(step: Step[P], control: While[P], importer: Around[P]) -> Sequence[Va
     body = control.body.place(f"{prefix}b/", names)
     after = control.condition.place(f"{prefix}c/", body.outputs)
     carried = [importer.find(n) for n in step.inputs]
-    inner = importer.inside((body, after))
-    _give(inner, names, [v.type for v in carried])
-    inner.run(body.steps)
-    inner.run(after.steps)
+    types = [v.type for v in carried]
+
+    def entered() -> Inside[P]:
+        inner = importer.inside((body, after))
+        _give(inner, names, types)
+        return inner
+
+    inner, counting = _imported(entered, names, carried, importer, (*body.steps, *after.steps))
     made = [inner.find(n) for n in body.outputs]
-    region = _closed(inner, names, [_flag(inner.g, inner.find(going_of(after))), *made])
+    going_on = _flag(inner.g, inner.find(going_of(after)))
+    if counting:
+        counting.show(inner, made, going_on, None)
+    region = _closed(inner, names, [going_on, *made], counting)
     importer.leave(inner)
     return _turning(importer, region, going, carried, turns_of(region, carried))
 
@@ -127,20 +132,29 @@ def _repeat(step: Step[P], control: Repeat[P], importer: Around[P]) -> Sequence[
     start = g.constant(np.int64(0))
     carried = [importer.find(n) for n in control.carried]
     going = g.constant(np.True_) if not control.going else _flag(g, importer.find(control.going))
-    inner = importer.inside((body,))
-    _give(inner, [turn, *names], [COUNTER, *(v.type for v in carried)])
-    _lead(inner, leading, inner.values[turn], control.leading)
-    inner.run(body.steps)
+    carried = [start, *carried]
+    types = [v.type for v in carried]
+
+    def entered() -> Inside[P]:
+        inner = importer.inside((body,))
+        _give(inner, [turn, *names], types)
+        _lead(inner, leading, inner.values[turn], control.leading)
+        return inner
+
+    inner, counting = _imported(entered, [turn, *names], carried, importer, body.steps)
     goes_on, *made = (inner.find(n) for n in body.outputs)
     goes_on = _flag(inner.g, goes_on)
     after = inner.g(Add(), inner.values[turn], inner.g.constant(np.int64(1)))
+    most = None
     if control.trips:
+        most = single(importer, importer.find(control.trips))
         going = g(BitAnd(), going, g(Less(), start, _counter(g, importer.find(control.trips))))
         limit = _counter(inner.g, inner.find(control.trips))
         goes_on = inner.g(BitAnd(), goes_on, inner.g(Less(), after, limit))
-    region = _closed(inner, [turn, *names], [goes_on, after, *made])
+    if counting:
+        counting.show(inner, [after, *made], goes_on, most)
+    region = _closed(inner, [turn, *names], [goes_on, after, *made], counting)
     importer.leave(inner)
-    carried = [start, *carried]
     count, begins = turns_of(region, carried), _begins(going)
     if count is not None:  # what ends the loop is asked after the first turn, not before it
         count = None if begins is None else max(count, 1) if begins else 0
@@ -291,14 +305,26 @@ def _scan(step: Step[P], control: Scan[P], importer: Around[P]) -> Sequence[Valu
     scanned = [
         _first(g, importer.find(n), along, reverse) for n, along in control.scanned
     ]
-    inner = importer.inside((body,))
     types = [v.type for v in carried]
     types += [v.type.with_shape(v.type.shape[1:]) for v in scanned]
     turn = f"{prefix}turn"
-    _give(inner, [turn, *names, *rows], [COUNTER, *types])
-    _lead(inner, leading, inner.values[turn], control.leading)
-    inner.run(body.steps)
-    region = _closed(inner, [turn, *names, *rows], [inner.find(n) for n in body.outputs])
+
+    def entered() -> Inside[P]:
+        inner = importer.inside((body,))
+        _give(inner, [turn, *names, *rows], [COUNTER, *types])
+        _lead(inner, leading, inner.values[turn], control.leading)
+        return inner
+
+    count = control.count
+    start = count - 1 if reverse and isinstance(count, int) else 0
+    first = g.constant(np.int64(start))
+    inner, counting = _imported(entered, [turn, *names], [first, *carried], importer, body.steps)
+    made = [inner.find(n) for n in body.outputs]
+    if counting:
+        by = inner.g.constant(np.int64(-1 if reverse else 1))
+        most = count if isinstance(count, int) or not reverse else None
+        counting.show(inner, [inner.g(Add(), inner.values[turn], by), *made], None, most)
+    region = _closed(inner, [turn, *names, *rows], made, counting)
     importer.leave(inner)
     captured = [importer.find(n) for n in list(region.inputs)[1 + len(types) :]]
     op = loop.Scan(control.count, len(carried), len(scanned), reverse)
@@ -405,7 +431,30 @@ def _lead(
         inner.values[name] = inner.g(Reshape(shape), v) if shape else v
 
 
-def _closed(inner: Inside[Any], names: Sequence[str], outputs: Sequence[Value]) -> Graph:
+def _imported(
+    entered: Callable[[], Inside[P]], names: Sequence[str], carried: Sequence[Value],
+    importer: Around[P], steps: Sequence[Step[P]],
+) -> tuple[Inside[P], Counting | None]:  # fmt: skip
+    """Return an importer that has run the steps of a loop, and the counters at which it slices.
+
+    `entered` returns an importer of the body; inputs by these names are the carried values.
+    """
+    inner = entered()
+    inner.run(steps)
+    counting = Counting.of(carried, importer) if inner.later else None
+    if counting is None:
+        return inner, None
+    inner = entered()
+    counting.tell(inner, [inner.values[n] for n in names])
+    with assuming(counting.held):
+        inner.run(steps)
+    return inner, counting
+
+
+def _closed(
+    inner: Inside[Any], names: Sequence[str], outputs: Sequence[Value],
+    counting: Counting | None = None,
+) -> Graph:  # fmt: skip
     """Return an imported body as a region: what it captures are the inputs behind these names."""
     if inner.later:
         raise UnsupportedError("a part of a loop or of a branch depends on data")
@@ -415,6 +464,8 @@ def _closed(inner: Inside[Any], names: Sequence[str], outputs: Sequence[Value]) 
     for i, v in enumerate(outputs):
         g.output(f"o{i}", v)
     g.prune()
+    if counting is not None:
+        counting.take_out(g, [inner.values[n] for n in names])
     used = {v for node in g.nodes for v in node.inputs} | set(g.outputs.values())
     g.inputs = {n: v for n, v in g.inputs.items() if n in names or v in used}
     return g
