@@ -32,7 +32,6 @@ from alpenglow.frontends.stablehlo.loading import loaded
 from alpenglow.frontends.stablehlo.reading import Source
 from alpenglow.ir.staged import Action, Apply, Loop, Part, Scan, StagedModel
 from alpenglow.ir.text import print_graph
-from alpenglow.ir.types import Array
 
 ROOT = Path(__file__).parents[1]
 MODELS = ROOT / ".models"
@@ -151,7 +150,6 @@ def of_part(part: Part) -> Iterator[str]:
     yield print_graph(part.graph)
     yield from map(of_action, part.actions)
     yield f"needs {part.needs}; ends {part.rest is None}"
-    yield from (f"{name} = {of_array(array)}" for name, array in part.contents.items())
 
 
 def of_action(action: Action) -> str:
@@ -162,10 +160,6 @@ def of_action(action: Action) -> str:
         case Loop() | Scan():
             fields = {k: getattr(action, k) for k in action.__slots__ if k != "body"}
             return f"{type(action).__name__} {action.body!r} {fields}"
-
-
-def of_array(array: Array) -> str:
-    return f"{array.dtype}{list(array.shape)} {array.tolist()}"
 
 
 # ── the tool ──

@@ -42,7 +42,6 @@ from alpenglow.runtime.call import short
 from alpenglow.runtime.executables.installed import install
 from alpenglow.runtime.memory import walk as run_table
 from alpenglow.runtime.memory.layout import Bound, Context, Layout
-from alpenglow.runtime.staged import staged
 
 from .places import Mask, fill, operands
 from .trial import LONG, Finding, Tally, number, run_all
@@ -97,7 +96,6 @@ def watching() -> Iterator[Tally]:
     with (
         mock.patch.object(run_table, "walk", guarded),
         mock.patch.object(short, "run", lambda *_: None),
-        mock.patch.object(staged.Runner, "run_row", lambda *_: None),
     ):
         yield tally
 

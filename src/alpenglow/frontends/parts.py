@@ -102,12 +102,6 @@ class PartImporter(ABC):
         """Return the elements of v if it is a small integer tensor whose elements are known."""
         return None if v.type.dtype in FLOATS else self._integers(v)
 
-    def results(self, names: Mapping[str, str]) -> dict[str, Array]:
-        """Return the known elements of results; `names` maps each to the name of its value."""
-        values = {out: self.values[name] for out, name in names.items() if name in self.values}
-        known = {out: self.contents(v) for out, v in values.items() if v not in self._deferred}
-        return {out: elements for out, elements in known.items() if elements is not None}
-
     def _integers(self, v: Value) -> Array | None:
         """Return the elements of a small tensor if they are known and integers."""
         if v.producer is None:

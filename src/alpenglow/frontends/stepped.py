@@ -395,10 +395,9 @@ class SteppedModel(StagedModel, Generic[Imports]):
         if not later and not actions:
             for name, value in self.results.items():
                 g.output(name, importer.find(value))
-            contents = importer.results(self.results)
             self._finish(importer)
             g.prune()
-            return Part(g, (), (), None, contents)
+            return Part(g, (), (), None)
         wanted = dict.fromkeys(n for step in importer.later for n in step.reads)
         left = self._left(importer, rest, later)
         wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self._kept(importer)])

@@ -134,15 +134,13 @@ class Part:
     """A part of a model: a graph from values to values by name, and what is done after it.
 
     `needs` names the values whose elements the import of the `rest` asks for; the rest is None at
-    the end of the model.  `contents` holds the elements of small integer results of the model, if
-    they follow from extents and from elements that were given.
+    the end of the model.
     """
 
     graph: Graph
     actions: tuple[Action, ...]
     needs: tuple[str, ...]
     rest: Any
-    contents: Mapping[str, Array] = field(default_factory=dict)
 
 
 class StagedModel(Alternative, ABC):

@@ -197,16 +197,6 @@ class HostDevice(Protocol):
         """
         ...
 
-    def run_until(
-        self, table_address: int, count: int, turns: int, flags_address: int, stop_address: int
-    ) -> int:
-        """Run tables of `count` entries that follow each other, in this thread.
-
-        None is run after that whose byte of the flags is zero once it has run, or the stop word is
-        not.  Returns how many have run.
-        """
-        ...
-
     def own_team(self, threads: int) -> AbstractContextManager[None]:
         """Let runs of this thread in a block have at most so many threads, and those to themselves.
 

@@ -247,9 +247,8 @@ class OnnxModel(StagedModel):
                     raise ModelError(f"graph output '{name}' is made by no node")
                 if name not in known.others:
                     g.output(name, importer.find(name))
-        contents = importer.results({n: n for n in self.outputs})
         g.prune()
-        return Part(g, tuple(actions), tuple(importer.needs), tuple(later) or None, contents)
+        return Part(g, tuple(actions), tuple(importer.needs), tuple(later) or None)
 
     def _action(self, node: onnx.NodeProto) -> Action:
         """Return what the runtime does for a node that no graph holds."""

@@ -15,7 +15,6 @@ class ThisProcess:
         # Bound once: short calls count every step.
         self.run = team.run
         self.run_with_jumps = team.run_with_jumps
-        self.run_until = team.run_until
         self.own_team = own_team
 
     def install(self, artifact: Artifact) -> Linked:

@@ -123,16 +123,6 @@ class Team:
             finally:
                 self._complete()
 
-    def run_until(
-        self, table_address: int, count: int, turns: int, flags_address: int, stop_address: int
-    ) -> int:
-        """Run tables of `count` entries that follow each other, in this thread.
-
-        None is run after that whose byte of the flags is zero once it has run, or the stop word is
-        not.  Returns how many have run.
-        """
-        return _walker().until(table_address, count, turns, flags_address, stop_address)
-
     def stop(self) -> None:
         """End the threads; a later run starts them anew.
 
@@ -270,7 +260,6 @@ class Walker:
 
     code: Code
     alone: Callable[[int, int, int], None]
-    until: Callable[[int, int, int, int, int], int]
     lead: Callable[[int, int, int, int, int], None]
     finish: Callable[[int], None]
     drive: Callable[[int | None, int, int, int, int, int], int]
@@ -290,7 +279,7 @@ def _walker() -> Walker:
     A process that runs what was compiled elsewhere then needs nothing of LLVM but its linker.
     """
     host = Target.parse("cpu")
-    names = ("alone", "until", "lead", "finish", "drive", "serve")
+    names = ("alone", "lead", "finish", "drive", "serve")
     text = walk_ir(host)
     key = f"walker {text} {host!r} llvm{llvm.llvm_version_info}"
     image = Store(cache_folder()).get_or_make(key, lambda: assemble(text, host))
@@ -300,9 +289,6 @@ def _walker() -> Walker:
     return Walker(
         code=code,
         alone=ctypes.CFUNCTYPE(None, pointer, number, pointer)(code.address("alone")),
-        until=ctypes.CFUNCTYPE(number, pointer, number, number, pointer, pointer)(
-            code.address("until")
-        ),
         lead=ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)(
             code.address("lead")
         ),

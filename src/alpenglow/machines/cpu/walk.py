@@ -21,12 +21,9 @@ ENTRY = """\
 def alone_ir() -> str:
     """Return the walker of one thread as LLVM IR.
 
-    - `void alone(ptr table, i64 count, ptr word)` runs a table; `word` is the stop word.
-    - `i64 until(ptr table, i64 count, i64 turns, ptr flags, ptr word)` runs `turns` tables of
-      `count` entries that follow each other, but none after that whose byte of `flags` is then
-      zero, or that was stopped; it returns how many have run.
+    `void alone(ptr table, i64 count, ptr word)` runs a table; `word` is the stop word.
     """
-    return _ALONE + "\n" + _UNTIL
+    return _ALONE
 
 
 _ALONE = f"""
@@ -52,29 +49,3 @@ next:
 end:
   ret void
 }}"""
-
-_UNTIL = """
-define i64 @until(ptr %table, i64 %count, i64 %turns, ptr %flags, ptr %word) nounwind {
-entry:
-  %some = icmp sgt i64 %turns, 0
-  br i1 %some, label %each, label %end
-each:
-  %turn = phi i64 [0, %entry], [%turn.next, %next]
-  %from = mul i64 %turn, %count
-  %at = getelementptr [3 x i64], ptr %table, i64 %from
-  call void @alone(ptr %at, i64 %count, ptr %word)
-  %turn.next = add nuw nsw i64 %turn, 1
-  %flag.at = getelementptr i8, ptr %flags, i64 %turn
-  %flag = load i8, ptr %flag.at, align 1
-  %last = icmp eq i8 %flag, 0
-  %stopped = load atomic i64, ptr %word monotonic, align 8
-  %told = icmp ne i64 %stopped, 0
-  %ends = or i1 %last, %told
-  br i1 %ends, label %end, label %next
-next:
-  %more = icmp slt i64 %turn.next, %turns
-  br i1 %more, label %each, label %end
-end:
-  %done = phi i64 [0, %entry], [%turn.next, %each], [%turn.next, %next]
-  ret i64 %done
-}"""

@@ -88,7 +88,6 @@ def _stage(stage: KeptStage, before: int, numbers: Mapping[Any, int]) -> dict[st
         "guards": printed(o.guards),
         "others": dict(o.others),
         "elements": {n: _contents(n, a) for n, a in o.elements.items()},
-        "contents": {n: _contents(n, a) for n, a in o.contents.items()},
         "graph": None if stage.graph is None else graph_text.print_graph(stage.graph),
         "values": {} if stage.graph is None else dict(o.values),
         "artifacts": len(stage.artifacts),
@@ -156,8 +155,8 @@ def parse_staged(
             (model.stages if before < 0 else stages[before].next).append(stages[-1])
     if not models or list(left):
         raise ValueError("there are no models, or more programs than parts")
-    for number, model in enumerate(models):
-        _check_flow(model, is_body=number > 0)
+    for model in models:
+        _check_flow(model)
     return models[0]
 
 
@@ -205,8 +204,7 @@ def _read_stage(
     outline = Outline(
         inputs, outputs, dict(_pairs(fields["handed_on"], str)),
         replace(then, actions=actions), guards, values, dict(_pairs(fields["others"], bool)),
-        *({n: _read_elements(c, stored) for n, c in _pairs(fields[key], object)}
-          for key in ("elements", "contents")),
+        {n: _read_elements(c, stored) for n, c in _pairs(fields["elements"], object)},
     )  # fmt: skip
     count = _number(fields["artifacts"], 0, 1 << 31)
     stage = KeptStage(outline, graph, tuple(islice(left, count)))
@@ -301,7 +299,7 @@ def _check_code(stage: KeptStage) -> None:
             raise ValueError("the code of a part makes other values than the stage says")
 
 
-def _check_flow(model: KeptModel, is_body: bool) -> None:
+def _check_flow(model: KeptModel) -> None:
     """Raise ValueError if a stage reads what is not there, or loops do not fit their bodies."""
     here: list[tuple[set[str], set[str]]] = []
     for stage, before in model.every_stage():
@@ -316,8 +314,6 @@ def _check_flow(model: KeptModel, is_body: bool) -> None:
             if not isinstance(action, Apply):
                 _check_loop(action)
         asked = set(o.then.needs)
-        if is_body and before < 0:  # counters are measured as a turn begins
-            measured = measured | (o.elements.keys() & model.inputs.keys())
         if read - names or asked - behind or o.elements.keys() != measured:
             raise ValueError("a stage reads values that are not there")
         if list(o.others) != touched(o.then.actions, o.outputs):

@@ -86,19 +86,6 @@ class Bound:
                 context.stop.stop(reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Argument tables of many calls in one arena, a row each.
-
-    They lack what is added to the slots of the arena and of inputs and outputs: where these are.
-    """
-
-    args: Array
-    extents: Array
-    arena_nbytes: int
-    slots: dict[str, Array]
-
-
 class Context:
     """The memory of one running call: arena, argument table, table to walk, and stop word."""
 
@@ -294,35 +281,6 @@ class Layout:
         bound = bind(program, values) if values else program
         named = dict(zip(self._lives, places.tolist(), strict=True))
         return replace(bound, buffers=_placed(bound.buffers, named), arena=arena)
-
-    @property
-    def arguments(self) -> int:
-        """How many arguments a call hands to compiled code."""
-        return len(self._slots.args)
-
-    def spread(self, values: Mapping[str, int | Array], count: int) -> Spread:
-        """Return the tables of `count` calls whose extents are known: arrays where they differ."""
-        columns = [values[s] for s in self.symbols]
-        computed = np.zeros((count, len(self._slots.numbers) + 1), np.int64)
-        for i, column in enumerate(self._compute(*columns)):
-            computed[:, i] = column
-        sizes = tuple(int(np.max(size)) for size in self._sizes(*columns))
-        places, arena = self._placed(sizes) if columns else self._planned(())
-        args = np.tile(self._template, (count, 1))
-        fixed = places[self._arena_buffers] + self._arena_fixed
-        args[:, self.arena_slots] = fixed + computed[:, self._arena_numbers]
-        args[:, self._extent_slots] = computed[:, self._extent_numbers]
-        args[:, self._shifted_slots] += computed[:, self._shifted_numbers]
-        extents = np.tile(self._fixed_extents.astype(np.int64), (count, 1))
-        for i, number in self._extents:
-            extents[:, i] = computed[:, number]
-        shift = iter(self._shifts(*columns))
-        for uses in self._slots.callers.values():
-            for slot, _ in uses:
-                args[:, slot] = next(shift)
-        slots = {n: np.array([slot for slot, _ in uses], np.intp)
-                 for n, uses in self._slots.callers.items()}  # fmt: skip
-        return Spread(args, extents, arena, slots)
 
     def _planned(self, numbers: tuple[int, ...]) -> tuple[Array, int]:
         """Return the place of every buffer in the arena, and how long that is.

@@ -28,8 +28,7 @@ class Outline:
     It is right where the inputs have their types, the guards hold, `elements` are what was measured
     (symbols stand for any number), and of what the actions read, those are no tensors of numbers
     that are true in `others`.  `values` are those of the symbols when it was imported.  Outputs
-    that are other names of values stand with these in `handed_on`; `contents` holds the elements of
-    results that follow from symbols.
+    that are other names of values stand with these in `handed_on`.
     """
 
     inputs: Mapping[str, TensorType]
@@ -40,7 +39,6 @@ class Outline:
     values: Mapping[str, int]
     others: Mapping[str, bool]
     elements: Mapping[str, Array]
-    contents: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import (
     AlpenglowError,
     FeedError,
@@ -22,11 +21,11 @@ from alpenglow.base.errors import (
     UnsupportedError,
 )
 from alpenglow.base.locks import new_rlock
-from alpenglow.ir.dims import Assumption, Guards, assuming, solved
+from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import Action, Apply, Known, Loop, Part, Scan, StagedModel
 from alpenglow.ir.staged_text import Continuation
-from alpenglow.ir.types import Array, TensorType
+from alpenglow.ir.types import TensorType
 from alpenglow.machines.api import Artifact
 from alpenglow.runtime.call import feeds
 from alpenglow.runtime.call.calls import Call
@@ -35,35 +34,29 @@ from alpenglow.runtime.executables.installed import Installed
 from alpenglow.runtime.executables.open_extents import OpenExecutable
 from alpenglow.runtime.memory.layout import Layout
 from alpenglow.runtime.staged import loops
-from alpenglow.runtime.staged.counters import counters_of, symbols_of
 from alpenglow.runtime.staged.kept import KeptModel, KeptStage, Outline, Unmet, touched
-from alpenglow.runtime.staged.row import Ran
 from alpenglow.runtime.staged.stages import Applied, Env, Matcher, Record, Stage, State, named
 from alpenglow.runtime.staged.steps import MOST_STEPS, Key, Step, signature
-from alpenglow.runtime.staged.turns import Roles
 
 Compile = Callable[[Graph, Guards, Sequence[Artifact]], InProcess]
 """Makes what runs a part for which guards hold, of what was compiled of it before."""
-
-Imported = tuple[Part, Mapping[str, TensorType], Assumption]
-"""A part, the types of the values before it, and what it takes for granted."""
 
 MOST_STAGES = 16
 """How many ways to go on are kept at each place."""
 
 
 class Runner:
-    """Runs one staged model: the whole, or the body of a loop, which then has `roles`."""
+    """Runs one staged model: the whole, or the body of a loop."""
 
     def __init__(
         self,
         model: StagedModel,
         compile_: Compile,
         threads: int | None,
-        roles: Roles | None = None,
+        is_body: bool = False,
     ) -> None:
         self.model = model
-        self.roles = roles
+        self._is_body = is_body
         self._compile = compile_
         self._threads = threads
         self._first: list[Stage] = []
@@ -71,7 +64,6 @@ class Runner:
         self._lock = new_rlock()
         types = {n: t for n, t in model.inputs.items() if t is not None}
         self._declared = types, Matcher(types)
-        self._counters: tuple[str, ...] = ()
         self._starts: dict[Key, Step] = {}
         self._steps = 0
         self._untold: set[Key] = set()
@@ -82,8 +74,7 @@ class Runner:
     def run(self, inputs: Mapping[str, Any], call: Call) -> Env:
         """Return the outputs by name for values of the inputs by name."""
         env = {**self.model.constants, **inputs}
-        step = self._start(inputs, env, imports=True)
-        assert step is not None, "a stage was imported where there was none"
+        step = self._start(inputs, env)
         records: list[Record | Layout] = []
         self._enter(step, env, records, call)
         while step.stage.rest is not None:
@@ -96,28 +87,6 @@ class Runner:
             raise UnsupportedError(
                 f"output '{error.args[0]}' was not made", file=self.model.file
             ) from None
-
-    def run_row(
-        self, inputs: Mapping[str, Any], sliced: Callable[[], list[Array]], first: int, most: int,
-        chunk: int, call: Call,
-    ) -> Ran | None:  # fmt: skip
-        """Run turns of a loop in a row (see `runtime.staged.turns`); None where they cannot be."""
-        env = {**self.model.constants, **inputs}
-        start = self._start(inputs, env, imports=False)
-        if start is None or start.stage.run is None or self.roles is None:
-            return None
-        turns = start.stage.turns(start.values, start.declared, self.roles)
-        if turns is None:
-            return None
-        threads = start.stage.run.threads or default_threads()
-        slices = sliced()
-        limit = min([chunk if turns.may_stop else most, *map(len, slices)])
-        if limit < 2:
-            return None
-        ran = turns.run(env, start.values, slices, first, limit, threads, call)
-        if ran is not None:
-            self.last = [turns.layout]
-        return ran
 
     def types(self, outputs: Sequence[str], inputs: Mapping[str, Any]) -> list[TensorType | None]:
         """Return the types that some outputs would have, as far as can be told without a run."""
@@ -140,21 +109,15 @@ class Runner:
             for n, t in zip(outputs, declared, strict=True)
         ]
 
-    def _start(self, inputs: Mapping[str, Any], env: Env, imports: bool) -> Step | None:
-        """Return how a run begins; all symbols are known then.
-
-        Where no stage goes on from such inputs, one is imported, or None is returned.
-        """
-        step = self._starts.get(signature(inputs, self._counters))
+    def _start(self, inputs: Mapping[str, Any], env: Env) -> Step:
+        """Return how a run begins; all symbols are known then."""
+        key = signature(inputs)
+        step = self._starts.get(key)
         if step is not None:
             return step
         state = State(env)
         declared = self._begin(state)
-        stage = self._accepting(list(self._first), state)
-        if stage is None and not imports:
-            return None
-        stage = stage or self._stage(self._first, self.model.begin(), state)
-        key = signature(inputs, tuple(state.elements))  # an import may have found more counters
+        stage = self._stage(self._first, self.model.begin(), state)
         return self._remember(self._starts, key, Step.into(stage, state, declared))
 
     def _next(self, step: Step, env: Env) -> Step:
@@ -185,7 +148,7 @@ class Runner:
         types, declared = self._declared
         while (unfit := declared.match(state.env, state.values)) is not None:
             value, t = state.env[unfit], types[unfit]
-            if self.roles is None or not isinstance(value, np.ndarray) or value.dtype != t.numpy:
+            if not self._is_body or not isinstance(value, np.ndarray) or value.dtype != t.numpy:
                 value = np.asarray(value)
                 raise FeedError(
                     f"input '{unfit}' is {value.dtype}{list(value.shape)}, expected {t}"
@@ -196,8 +159,6 @@ class Runner:
             self._declared = types, declared
             state.values = {}
         state.types |= types
-        for name in self._counters:
-            state.measure(name)
         return types
 
     def _stage(self, stages: list[Stage], rest: Any, state: State) -> Stage:
@@ -206,13 +167,10 @@ class Runner:
         if stage is not None:
             return stage
         with self._lock:
-            # Another thread may have made it meanwhile, and have found counters.
-            if stages is self._first:
-                for name in self._counters:
-                    state.measure(name)
+            # Another thread may have made it meanwhile.
             stage = self._accepting(stages, state)
             if stage is None:
-                stage = self._imported(rest, state, stages is self._first)
+                stage = self._imported(rest, state)
                 stages.insert(0, stage)
                 if len(stages) > MOST_STAGES:
                     del stages[MOST_STAGES:]
@@ -227,11 +185,8 @@ class Runner:
             state.values = dict(values)
         return None
 
-    def _imported(self, rest: Any, state: State, first: bool) -> Stage:
-        part, types, assumption = self._part(rest, state)
-        if first and self.roles is not None and part.rest is not None:
-            imported = self._counted(rest, part, state)
-            part, types, assumption = imported or (part, types, assumption)
+    def _imported(self, rest: Any, state: State) -> Stage:
+        part, assumption = self._part(rest, state)
         idle = not part.actions and part.rest is not None and not part.graph.nodes
         if idle and all(n in state.elements for n in part.needs):
             raise UnsupportedError(
@@ -251,45 +206,11 @@ class Runner:
             values=assumption.values,
             others={n: state.type_of(n) is None for n in touched(part.actions, outputs)},
             elements=dict(state.elements),
-            contents=part.contents,
         )
         return Stage(outline, run, part.rest)
 
-    def _counted(self, rest: Any, part: Part, state: State) -> Imported | None:
-        """Import the body of a loop as far as its counters decide; None: they decide nothing more.
-
-        The elements of counters are then known as a turn begins, as symbols, to this state too.
-        """
-        counters = dict.fromkeys(self._counters)
-        best: tuple[Imported, State] | None = None
-        while part.rest is not None:
-            more = None if part.actions else counters_of(part, state.env)
-            if not more or not more - counters.keys():
-                break
-            counters |= dict.fromkeys(sorted(more))
-            trial = State(state.env)
-            self._begin(trial)
-            for name in counters:
-                trial.measure(name)
-            try:
-                imported = self._part(rest, trial)
-            except AlpenglowError:
-                break  # the cut may come before what is wrong
-            after, _, assumption = imported
-            if solved(tuple(assumption.guards)).keys() & symbols_of(trial.elements.values()):
-                break  # this would serve one turn
-            if len(after.rest or ()) >= len(part.rest):
-                break
-            part, best = after, (imported, trial)
-        if best is None:
-            return None
-        imported, trial = best
-        self._counters = tuple(trial.elements)
-        state.values, state.types, state.elements = trial.values, trial.types, trial.elements
-        return imported
-
-    def _part(self, rest: Any, state: State) -> Imported:
-        """Import a part; return it with the types of values and what it takes for granted."""
+    def _part(self, rest: Any, state: State) -> tuple[Part, Assumption]:
+        """Import a part; return it with what it takes for granted."""
         types: dict[str, TensorType] = {}
         others: set[str] = set()
         for name in state.env:
@@ -312,7 +233,7 @@ class Runner:
                 raise refusal.located(file=self.model.file) from error.__cause__ or error
             error.message = message
             raise error.located(file=self.model.file) from None
-        return part, types, assumption
+        return part, assumption
 
     def _handed_on(self, graph: Graph) -> dict[str, str]:
         """Return of which values the outputs are other names, where that is all that a part does.
@@ -323,7 +244,7 @@ class Runner:
         aliases = {out: names.get(id(v), "") for out, v in graph.outputs.items()}
         sources = set(aliases.values())
         others = {"", *self.model.inputs, *self.model.outputs, *self.model.constants}
-        if graph.nodes or self.roles is not None or sources & others or len(sources) < len(aliases):
+        if graph.nodes or self._is_body or sources & others or len(sources) < len(aliases):
             return {}
         return aliases
 
@@ -370,7 +291,7 @@ class Runner:
         with self._lock:
             if id(action.body) not in self._bodies:
                 self._bodies[id(action.body)] = Runner(
-                    action.body, self._compile, self._threads, loops.roles_of(action)
+                    action.body, self._compile, self._threads, is_body=True
                 )
             return self._bodies[id(action.body)]
 
@@ -418,9 +339,6 @@ class Runner:
                 elif one.artifacts:
                     run = Installed(one.artifacts[0], self._threads)
                 stages.append(Stage(one.outline, run, one.outline.then.rest or None))
-                if stages is self._first:
-                    names = (*self._counters, *one.outline.elements)
-                    self._counters = tuple(dict.fromkeys(names))
                 waiting.append((one.next, stages[-1].next))
                 for action in one.outline.then.actions:
                     if not isinstance(action, Apply):

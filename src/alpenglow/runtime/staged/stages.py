@@ -19,16 +19,11 @@ from alpenglow.ir.dims import Guards, Sym, element, symbol
 from alpenglow.ir.staged import RANKS, Apply
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.runtime.executables.in_process import InProcess
-from alpenglow.runtime.memory.layout import Layout, compiled
-from alpenglow.runtime.staged.counters import element_steps
+from alpenglow.runtime.memory.layout import compiled
 from alpenglow.runtime.staged.kept import Outline
-from alpenglow.runtime.staged.turns import Roles, Turns
 
 Env = dict[str, Any]
 """Values by name: arrays, lists (sequences), dicts (maps), None."""
-
-MOST_TURNS = 16
-"""For how many layouts a stage keeps how turns of a loop follow each other in them."""
 
 NAMED = 1 << 14
 """How many names of values, and of their elements, are remembered as symbols."""
@@ -166,31 +161,6 @@ class Stage:
         elements = outline.elements.items()
         self._exact = {n: (a, a.dtype != object or not _open(a)) for n, a in elements}
         self.next: list[Stage] = []
-        self._turns: dict[Layout, tuple[Mapping[str, TensorType], Turns | None]] = {}
-
-    def turns(
-        self, values: Mapping[str, int], declared: Mapping[str, TensorType], roles: Roles
-    ) -> Turns | None:
-        """Return how turns of a loop follow each other, whose body this is, with these extents.
-
-        None where turns are more than compiled code, or that is not there yet.
-        """
-        if self.run is None or self.actions or self.rest is not None:
-            return None
-        layout = self.run.layout(values)
-        if layout is None:
-            return None
-        types, turns = self._turns.get(layout, (None, None))
-        if types is not declared:
-            types = declared
-            if len(self._turns) >= MOST_TURNS:
-                self._turns.clear()
-            o = self.outline
-            steps = element_steps(o.elements, o.contents, roles)
-            if steps is not None and Turns.serve(layout, roles):
-                turns = Turns(layout, {**declared, **o.inputs}, o.guards, roles, steps)
-            self._turns[layout] = types, turns
-        return turns
 
     def accepts(self, state: State) -> bool:
         """Whether this is how a run in this state goes on; it then knows all symbols."""

@@ -69,12 +69,9 @@ class Step:
         return tuple(facts)
 
 
-def signature(inputs: Mapping[str, Any], counters: Iterable[str] = ()) -> Key:
-    """Return all that decides how a run on these inputs begins, of which it reads some counters."""
-    key = forms(inputs.values())
-    if counters:
-        key += [np.asarray(inputs[n]).tobytes() for n in counters]
-    return tuple(key)
+def signature(inputs: Mapping[str, Any]) -> Key:
+    """Return all that decides how a run on these inputs begins."""
+    return tuple(forms(inputs.values()))
 
 
 def forms(values: Iterable[Any]) -> list[Hashable]:

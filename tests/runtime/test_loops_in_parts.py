@@ -1,9 +1,8 @@
-"""Loops run many turns in a row, in compiled code: with the very results of turn by turn."""
+"""Loops that no graph holds run turn by turn, with the results of ONNX Runtime."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,12 +10,7 @@ import pytest
 from onnx import TensorProto
 
 from alpenglow.base.errors import FeedError
-from alpenglow.frontends import control
-from alpenglow.machines.registry import this_process
-from alpenglow.runtime.staged import loops, row
-from alpenglow.runtime.staged.row import Ran
-from alpenglow.runtime.staged.runner import Runner
-from loop_cases import check, compiled, looping, watched
+from loop_cases import check, compiled, looping
 from staged_cases import (
     BOOL,
     F32,
@@ -38,9 +32,7 @@ pytestmark = pytest.mark.usefixtures("own_cache", "loops_in_parts")
 def test_what_is_carried_keeps_its_shape() -> None:
     nodes = [node("MatMul", ["x", "w"], ["p"]), node("Tanh", ["p"], ["x2"])]
     made = looping(nodes, [info("x", [2, 8])], ["x2"], {"w": numbers(8, 8)})
-    rows = check(made, [{"n": count(n), "a0": numbers(2, 8)} for n in (500, 7, 2, 1, 0, 100)])
-
-    assert rows == [500, 7, 2, 100]
+    check(made, [{"n": count(n), "a0": numbers(2, 8)} for n in (500, 7, 2, 1, 0, 100)])
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -58,9 +50,7 @@ def test_what_is_carried_grows(order: list[str], threads: int) -> None:
         {"n": count(n), "a0": numbers(k, 4), "x0": numbers(j, 4)}
         for n, k, j in ((300, 1, 2), (300, 5, 1), (40, 2, 3), (1, 1, 1), (300, 7, 0))
     ]
-    rows = check(made, calls, threads)
-
-    assert sum(rows) >= 930
+    check(made, calls, threads)
 
 
 def test_what_is_carried_shrinks_until_the_code_is_no_longer_right() -> None:
@@ -71,30 +61,25 @@ def test_what_is_carried_shrinks_until_the_code_is_no_longer_right() -> None:
     ]
     constants = {"one": np.array([1]), "end": np.array([1 << 40]), "zero": np.array([0])}
     made = looping(nodes, [info("x", ["K", 3])], ["x2", "sum"], constants, collected=1)
-    rows = check(made, [{"n": count(k), "a0": numbers(k, 3)} for k in (60, 9)])
-
-    assert sum(rows) > 50
+    check(made, [{"n": count(k), "a0": numbers(k, 3)} for k in (60, 9)])
 
 
-def test_what_grows_by_more_each_turn_is_left_to_the_host() -> None:
+def test_what_is_carried_grows_by_more_each_turn() -> None:
     nodes = [node("Concat", ["x", "x"], ["x2"], axis=0)]
-    rows = check(looping(nodes, [info("x", ["K"])], ["x2"]),
+    check(looping(nodes, [info("x", ["K"])], ["x2"]),
                  [{"n": count(8), "a0": numbers(k)} for k in (1, 2, 3)])  # fmt: skip
-
-    assert rows == []
 
 
 def test_what_is_carried_changes_places() -> None:
     nodes = [node("Add", ["x", "y"], ["sum"]), node("Identity", ["x"], ["y2"])]
     made = looping(nodes, [info("x", ["K"]), info("y", ["K"])], ["sum", "y2"])
     feeds = {"n": count(20), "a0": np.ones(3, np.float32), "a1": np.zeros(3, np.float32)}
-    rows = check(made, [feeds, {**feeds, "n": count(19)}])
+    check(made, [feeds, {**feeds, "n": count(19)}])
 
-    assert rows == [20, 19]
     assert compiled(made).run(feeds)["y0"][0] == 10946
 
 
-def test_swapped_values_are_not_extended_in_place() -> None:
+def test_values_that_grow_are_swapped() -> None:
     nodes = [
         node("Concat", ["x", "r"], ["y2"], axis=0), node("Concat", ["y", "r"], ["x2"], axis=0),
     ]  # fmt: skip
@@ -102,7 +87,7 @@ def test_swapped_values_are_not_extended_in_place() -> None:
                    inputs=[info("r", [1])])  # fmt: skip
     feeds = {"n": count(33), "a0": numbers(5), "a1": numbers(9), "r": numbers(1, seed=2)}
 
-    assert check(made, [feeds]) == []
+    check(made, [feeds])
 
 
 def test_one_that_extends_another_is_right_for_both() -> None:
@@ -115,7 +100,7 @@ def test_one_that_extends_another_is_right_for_both() -> None:
     calls = [{"n": count(k), "a0": numbers(5), "a1": numbers(6), "r": numbers(1, seed=2)}
              for k in (33, 34)]  # fmt: skip
 
-    assert check(made, calls) == [33, 34]
+    check(made, calls)
 
 
 def test_values_that_are_handed_on_and_values_that_are_not_read() -> None:
@@ -125,13 +110,12 @@ def test_values_that_are_handed_on_and_values_that_are_not_read() -> None:
                    {"c": np.float32(1)})  # fmt: skip
     feeds = {"n": count(50), "a0": numbers(4), "a1": np.float32(3), "a2": np.float32(0)}
     feeds = {name: np.asarray(v) for name, v in feeds.items()}
-    rows = check(made, [feeds, {**feeds, "n": count(3)}])
+    check(made, [feeds, {**feeds, "n": count(3)}])
 
-    assert rows == [50, 3]
     assert compiled(made).run(feeds)["y1"] == 49
 
 
-@pytest.mark.parametrize("code", [F64, F16, I64, TensorProto.UINT8, TensorProto.BFLOAT16])
+@pytest.mark.parametrize("code", [F64, F16, I64, TensorProto.INT32])
 def test_numbers_of_turns_and_results_of_any_type_are_collected(code: int) -> None:
     nodes = [
         node("Cast", ["i"], ["step"], to=code), node("Add", ["x", "step"], ["x2"]),
@@ -140,10 +124,9 @@ def test_numbers_of_turns_and_results_of_any_type_are_collected(code: int) -> No
     results = [info("x2", None, code), info("kept", None, code), info("squares", None, I64)]
     made = looping(nodes, [info("x", ["K"], code)], results, collected=2)
     start = np.arange(3).astype(onnx.helper.tensor_dtype_to_np_dtype(code))
-    rows = check(made, [{"n": count(n), "a0": start} for n in (90, 2, 5, 0, 1)])
+    check(made, [{"n": count(n), "a0": start} for n in (90, 2, 5, 0, 1)])
     squares = compiled(made).run({"n": count(90), "a0": start})["s1"]
 
-    assert rows == [90, 2, 5]
     np.testing.assert_array_equal(squares, np.arange(90) ** 2)
 
 
@@ -156,52 +139,22 @@ def test_a_computed_condition_ends_the_loop_where_it_should(trips: str) -> None:
     limits = (1, 2, 31, 32, 33, 34, 160, 161, 700, 6000)
     calls = [{"a0": np.array(0, np.float32), "limit": np.array(k, np.float32)} for k in limits]
     calls = [{"n": count(5000), **f} if trips else f for f in calls]
-    rows = check(made, calls)
+    check(made, calls)
     exe = compiled(made)
     for feeds, limit in zip(calls, limits, strict=True):
         turns = min(limit, 5000) if trips else limit
 
         assert exe.run(feeds)["y0"] == turns
         assert exe.run(feeds)["s0"].shape == (turns,)
-    assert len(rows) > len(calls)
 
 
-def test_a_condition_is_looked_at_where_threads_share_the_turns() -> None:
-    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "one"], ["x2"]),
-             node("ReduceMax", ["x2"], ["most"], keepdims=0)]  # fmt: skip
-    less = node("Less", ["most", "limit"], ["goes"])
-    made = looping(nodes, [info("x", ["K", 256])], ["x2"],
-                   {"one": np.float32(1), "w": np.eye(256, dtype=np.float32)}, 0,
-                   [info("limit", ())], less)  # fmt: skip
-    calls = [{"n": count(100), "a0": np.zeros((256, 256), np.float32),
-              "limit": np.array(k, np.float32)} for k in (1, 9, 40)]  # fmt: skip
-    rows = check(made, calls, threads=2)
-
-    assert rows == [9, 32, 8] or rows == [1, 9, 32, 8]
-
-
-def test_more_turns_than_one_table_holds() -> None:
-    nodes = [node("Add", ["x", "one"], ["x2"]), node("Identity", ["x2"], ["kept"])]
-    made = looping(nodes, [info("x", [2])], ["x2", "kept"], {"one": np.float32(1)}, collected=1)
-    rows = check(made, [{"n": count(20000), "a0": np.zeros(2, np.float32)}])
-
-    assert len(rows) > 1
-    assert sum(rows) == 20000
-
-
-def test_what_is_collected_must_have_one_shape_with_the_same_words() -> None:
+def test_what_is_collected_must_have_one_shape() -> None:
     nodes = [node("Concat", ["x", "r"], ["x2"], axis=0), node("Neg", ["x2"], ["kept"])]
     made = looping(nodes, [info("x", ["K"])], ["x2", "kept"], collected=1,
                    inputs=[info("r", [1])])  # fmt: skip
     feeds = {"n": count(3), "a0": numbers(2), "r": numbers(1)}
-    exe, slow = compiled(made), compiled(made)
-    with pytest.raises(FeedError) as found:
-        exe.run(feeds)
-    with watched(by_turns=True), pytest.raises(FeedError) as expected:
-        slow.run(feeds)
-
-    assert str(found.value) == str(expected.value)
-    assert "shapes [(3,), (4,), (5,)]" in str(found.value)
+    with pytest.raises(FeedError, match=r"shapes \[\(3,\), \(4,\), \(5,\)\]"):
+        compiled(made).run(feeds)
 
 
 def scanning(axis: int, backwards: int) -> onnx.ModelProto:
@@ -226,12 +179,10 @@ def scanning(axis: int, backwards: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("backwards", [0, 1])
 def test_slices_come_and_go_along_any_axis_in_any_direction(axis: int, backwards: int) -> None:
     calls = []
-    for k, n in ((3, 200), (8, 50), (1, 9), (3, 2), (3, 1), (0, 4)):
+    for k, n in ((3, 200), (8, 50), (1, 9), (3, 2), (3, 1)):
         x = numbers(k, n) if axis else numbers(n, k)
         calls.append({"s0": numbers(k), "x": x, "z": numbers(n, k, seed=1), "c": numbers(k)})
-    rows = check(scanning(axis, backwards), calls)
-
-    assert rows[:2] == [200, 50]
+    check(scanning(axis, backwards), calls)
 
 
 def test_inputs_that_are_not_dense_are_read_as_they_are() -> None:
@@ -240,7 +191,7 @@ def test_inputs_that_are_not_dense_are_read_as_they_are() -> None:
     x, z = numbers(k, n).T, numbers(2 * n, k)[::2]
     feeds = {"s0": numbers(2 * k)[::2], "x": x, "z": z, "c": numbers(k)[::-1]}
 
-    assert check(made, [feeds, feeds]) == [30, 30]
+    check(made, [feeds, feeds])
 
 
 def test_loops_in_loops_capture_what_changes() -> None:
@@ -259,30 +210,10 @@ def test_loops_in_loops_capture_what_changes() -> None:
                    inputs=[info("m", (), I64), info("w", ["K"])])  # fmt: skip
     calls = [{"n": count(n), "m": count(m), "a0": numbers(k), "w": numbers(k, seed=3)}
              for n, m, k in ((6, 25, 4), (3, 40, 1), (4, 2, 4), (3, 1, 4))]  # fmt: skip
-    rows = check(made, calls)
-
-    assert rows == [25] * 6 + [40] * 3 + [2] * 4
+    check(made, calls)
 
 
-def test_a_row_of_turns_that_take_long_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code comes back now and then: only as many turns are asked for as pass quickly."""
-    walked: list[int] = []
-    process = this_process()
-    original = process.run
-    monkeypatch.setattr(row, "PATIENCE", 0.0)
-    monkeypatch.setattr(
-        process, "run", lambda t, n, *more: (walked.append(n), original(t, n, *more))[1]
-    )
-    nodes = [node("Tanh", ["x"], ["x2"])]
-    made = looping(nodes, [info("x", [8])], ["x2"])
-    exe = compiled(made, threads=1)
-    exe.run({"n": count(101), "a0": numbers(8)})
-
-    # The first turn is run by itself, and all others are of one entry.
-    assert walked[1:] == [row.FIRST_BITE, *[1] * (100 - row.FIRST_BITE)]
-
-
-def test_rows_serve_callers_from_many_threads() -> None:
+def test_loops_serve_callers_from_many_threads() -> None:
     nodes = [node("Mul", ["x", "c"], ["p"]), node("Sub", ["p", "one"], ["x2"]),
              node("Identity", ["x2"], ["kept"])]  # fmt: skip
     made = looping(nodes, [info("x", ["K"])], ["x2", "kept"], {"one": np.float32(1)}, 1,
@@ -306,27 +237,3 @@ def test_rows_serve_callers_from_many_threads() -> None:
         t.join()
 
     assert not wrong
-
-
-def test_few_turns_ask_little() -> None:
-    """Where turns cannot be run in a row, the question is asked ever less often."""
-    asked: list[int] = []
-    then, other = graph([node("Neg", ["x"], ["r"])], (), ["r"]), graph(
-        [node("Tanh", ["x"], ["r"])], (), ["r"])  # fmt: skip
-    nodes = [node("Mod", ["i", "two"], ["odd"]), node("Cast", ["odd"], ["c"], to=BOOL),
-             node("If", ["c"], ["x2"], then_branch=then, else_branch=other)]  # fmt: skip
-    made = looping(nodes, [info("x", [3])], ["x2"], {"two": np.array(2)})
-    exe = compiled(made)
-    original = Runner.run_row
-
-    def run_row(self: Runner, inputs: Any, sliced: Any, first: int, *rest: Any) -> Ran | None:
-        asked.append(first)
-        return original(self, inputs, sliced, first, *rest)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control, "SHORT", 0)
-        patch.setattr(Runner, "run_row", run_row)
-        exe.run({"n": count(100), "a0": numbers(3)})
-
-    assert asked == [0, 1, 3, 7, 15, 31, 63]
-    assert loops.FIRST_CHUNK == 32
