@@ -147,3 +147,13 @@ def test_a_loop_carries_something_as_it_had_to_at_first(opset: int) -> None:
 
     np.testing.assert_array_equal(last, w)
     np.testing.assert_allclose(rows, np.stack([x @ w] * 3), 1e-5, 1e-6)
+
+
+def test_a_loop_may_carry_nothing() -> None:
+    body = graph([node("Gather", ["x", "i"], ["row"]), node("Neg", ["row"], ["kept"]), GOES_ON],
+                 [*ITERATION], [GOES, "kept"])  # fmt: skip
+    made = model([node("Loop", ["n", ""], ["y"], body=body)], [info("x", [200, 2])], ["y"],
+                 {"n": np.array(200)})  # fmt: skip
+    x = np.arange(400, dtype=np.float32).reshape(200, 2)
+
+    np.testing.assert_array_equal(ag.compile(made).run({"x": x})["y"], -x)

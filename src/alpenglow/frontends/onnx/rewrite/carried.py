@@ -39,7 +39,7 @@ def settled(node: onnx.NodeProto) -> list[onnx.NodeProto]:
             name = source
         if name == carried.name and start and start not in own and _is_numbers(carried):
             kept[k] = start
-    if len(kept) == count:
+    if kept and len(kept) == count:
         kept.popitem()  # a Loop had to carry something before opset 11
     return [_without(node, body, kept), *_copies(node, kept)] if kept else [node]
 
