@@ -16,6 +16,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.control import Along, Branch, Repeat, Scan, While, going_of
 from alpenglow.frontends.counters import Counting, Knowing, single
+from alpenglow.frontends.drawn import drawn_under
 from alpenglow.frontends.rows import first_rows
 from alpenglow.frontends.steps import Body, P, Step
 from alpenglow.ir.dims import Dim, assuming, known
@@ -115,9 +116,12 @@ def _while(step: Step[P], control: While[P], importer: Around[P]) -> Sequence[Va
     going_on = _flag(inner.g, inner.find(going_of(after)))
     if counting:
         counting.show(inner, made, going_on, None)
-    region = _closed(inner, names, [going_on, *made], counting)
+    drawn = drawn_under(inner.g, names)
+    region = _closed(inner, [*names, *drawn], [going_on, *made, *drawn.values()], counting)
+    carried += _keys(importer, len(drawn))
     importer.leave(inner)
-    return _turning(importer, region, going, carried, turns_of(region, carried))
+    results = _turning(importer, region, going, carried, turns_of(region, carried))
+    return results[: len(names)]
 
 
 def _repeat(step: Step[P], control: Repeat[P], importer: Around[P]) -> Sequence[Value]:
@@ -153,16 +157,21 @@ def _repeat(step: Step[P], control: Repeat[P], importer: Around[P]) -> Sequence[
         goes_on = inner.g(BitAnd(), goes_on, inner.g(Less(), after, limit))
     if counting:
         counting.show(inner, [after, *made], goes_on, most)
-    region = _closed(inner, [turn, *names], [goes_on, after, *made], counting)
+    drawn = drawn_under(inner.g, [turn, *names])
+    states, rows = made[: len(names)], made[len(names) :]
+    outputs = [goes_on, after, *states, *drawn.values(), *rows]
+    region = _closed(inner, [turn, *names, *drawn], outputs, counting)
+    carried += _keys(importer, len(drawn))
     importer.leave(inner)
     count, begins = turns_of(region, carried), _begins(going)
     if count is not None:  # what ends the loop is asked after the first turn, not before it
         count = None if begins is None else max(count, 1) if begins else 0
-    if count is None and len(made) > len(control.carried):
+    cut = count is None and bool(rows)
+    if cut:
         carried += _stacks(g, region, len(carried), control.most)
-        turns, *results = _turning(importer, region, going, carried, None)
-        return [*results, turns]
-    return _turning(importer, region, going, carried, count)[1:]
+    turns, *results = _turning(importer, region, going, carried, count)
+    results = [*results[: len(names)], *results[len(names) + len(drawn) :]]
+    return [*results, turns] if cut else results
 
 
 def _stacks(g: Graph, region: Graph, states: int, most: Dim) -> list[Value]:
@@ -324,13 +333,16 @@ def _scan(step: Step[P], control: Scan[P], importer: Around[P]) -> Sequence[Valu
         by = inner.g.constant(np.int64(-1 if reverse else 1))
         most = count if isinstance(count, int) or not reverse else None
         counting.show(inner, [inner.g(Add(), inner.values[turn], by), *made], None, most)
-    region = _closed(inner, [turn, *names, *rows], made, counting)
+    drawn = drawn_under(inner.g, [turn, *names])
+    made = [*made[: len(names)], *drawn.values(), *made[len(names) :]]
+    region = _closed(inner, [turn, *names, *drawn, *rows], made, counting)
+    carried += _keys(importer, len(drawn))
     importer.leave(inner)
-    captured = [importer.find(n) for n in list(region.inputs)[1 + len(types) :]]
+    captured = [importer.find(n) for n in list(region.inputs)[1 + len(types) + len(drawn) :]]
     op = loop.Scan(control.count, len(carried), len(scanned), reverse)
     results = list(importer.g.add(op, [*carried, *scanned, *captured], [region]).results)
     stacks = zip(results[len(carried) :], control.stacked, strict=True)
-    return [*results[: len(carried)], *(_placed(g, v, along, reverse) for v, along in stacks)]
+    return [*results[: len(names)], *(_placed(g, v, along, reverse) for v, along in stacks)]
 
 
 def _first(g: Graph, x: Value, along: Along, reverse: bool) -> Value:
@@ -369,6 +381,7 @@ def _branch(step: Step[P], control: Branch[P], importer: Around[P]) -> Sequence[
     """Return the results of the region that a chooser chooses."""
     prefix, g = importer.prefix(step), importer.g
     graphs: list[Graph] = []
+    keys: list[str] = []
     for i, each in enumerate(control.regions):
         body = each.place(f"{prefix}{i}/", control.operands)
         if len(body.outputs) != len(step.outputs):
@@ -377,12 +390,18 @@ def _branch(step: Step[P], control: Branch[P], importer: Around[P]) -> Sequence[
             )
         inner = importer.inside((body,))
         inner.run(body.steps)
-        graphs.append(_closed(inner, (), [inner.find(n) for n in body.outputs]))
+        for name in [n for n, v in inner.g.inputs.items() if v.hidden]:
+            key = inner.g.inputs.pop(name)
+            key.hidden = False
+            inner.g.inputs[f"{prefix}{i}/{name}"] = key
+            keys.append(f"{prefix}{i}/{name}")
+        graphs.append(_closed(inner, keys, [inner.find(n) for n in body.outputs]))
         importer.leave(inner)
     types = [[v.type for v in graph.outputs.values()] for graph in graphs]
     if any(t != types[0] for t in types):
         raise UnsupportedError(f"branches make {' and '.join(map(loop.shown, types))}")
-    captured = {n: importer.find(n) for graph in graphs for n in graph.inputs}
+    captured = {n: importer.find(n) for graph in graphs for n in graph.inputs if n not in keys}
+    captured |= zip(keys, _keys(importer, len(keys)), strict=True)
     for graph in graphs:
         graph.inputs = {n: graph.inputs.get(n) or Value(v.type, n) for n, v in captured.items()}
     index = importer.find(control.chooser)
@@ -431,6 +450,11 @@ def _lead(
         inner.values[name] = inner.g(Reshape(shape), v) if shape else v
 
 
+def _keys(importer: Around[Any], count: int) -> list[Value]:
+    """Return keys of the graph around, which are others in each call."""
+    return [importer.g.random_key() for _ in range(count)]
+
+
 def _imported(
     entered: Callable[[], Inside[P]], names: Sequence[str], carried: Sequence[Value],
     importer: Around[P], steps: Sequence[Step[P]],
@@ -459,8 +483,8 @@ def _closed(
     if inner.later:
         raise UnsupportedError("a part of a loop or of a branch depends on data")
     g = inner.g
-    if g.initial or any(v.hidden for v in g.inputs.values()):
-        raise UnsupportedError("a loop or a branch changes a variable, or is random")
+    if g.initial:
+        raise UnsupportedError("a loop or a branch changes a variable")
     for i, v in enumerate(outputs):
         g.output(f"o{i}", v)
     g.prune()
