@@ -336,12 +336,6 @@ def solution(x: Dim) -> tuple[str, int] | None:
     return None
 
 
-def solved(guards: Guards) -> dict[str, int]:
-    """Return the symbols that guards make numbers, each by itself."""
-    solutions = (solution(x) for x, relation in guards if relation == "==")
-    return dict(s for s in solutions if s is not None)
-
-
 def names(dim: Dim) -> set[str]:
     """Return the symbols that occur in `dim`."""
     symbols: set[str] = set()

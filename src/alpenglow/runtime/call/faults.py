@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,34 +14,30 @@ from alpenglow.program import Instr
 
 
 class Faults:
-    """A word for each check, in each of some turns, in which it leaves what is out of range.
+    """A word for each check of a call, in which kernels leave what is out of range.
 
-    `values` tells what symbols stand for in a turn.
+    `values` are those of the symbols in the call.
     """
 
-    def __init__(
-        self, checks: Sequence[InRange], turns: int, values: Callable[[int], Mapping[str, int]]
-    ) -> None:
+    def __init__(self, checks: Sequence[InRange], values: Mapping[str, int]) -> None:
         self._checks = checks
         self._values = values
-        self._words = np.zeros((turns, len(checks)), np.int64)
+        self._words = np.zeros(len(checks), np.int64)
 
     def addresses(self) -> Array:
-        """Return where the words are, a row for each turn."""
-        steps = np.arange(self._words.size) * self._words.itemsize
-        return (self._words.ctypes.data + steps).reshape(self._words.shape)
+        """Return where the words are."""
+        return self._words.ctypes.data + np.arange(self._words.size) * self._words.itemsize
 
     def found(self, words: Array) -> None:
-        """Take over what was left elsewhere, in one turn."""
-        self._words[0] = words
+        """Take over what was left elsewhere."""
+        self._words[:] = words
 
     def error(self) -> FeedError:
         """Return the error of what was found, and forget it."""
-        turns, checks = np.nonzero(self._words)
-        turn, check = int(turns[0]), int(checks[0])
-        element = int(self._words[turn, check])
+        check = int(np.flatnonzero(self._words)[0])
+        element = int(self._words[check])
         self._words.fill(0)
-        op = bind_op(self._checks[check], self._values(turn))
+        op = bind_op(self._checks[check], self._values)
         assert isinstance(op, InRange), "an operator stays what it is"
         return op.fault(element)
 

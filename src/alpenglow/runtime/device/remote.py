@@ -298,7 +298,7 @@ class _FaultWords:
     def __init__(self, owner: object, steps: list[tuple[Entry, Instr]], device: Device) -> None:
         checks = [instr for entry, instr in steps if entry.faults]
         self._numbers = {id(instr): 1 + i for i, instr in enumerate(checks)}
-        self._faults = Faults([check_in(i) for i in checks], 1, lambda _: {}) if checks else None
+        self._faults = Faults([check_in(i) for i in checks], {}) if checks else None
         self._words = np.zeros(1 + len(checks), np.int64)
         if self._faults is not None:
             self._memory = _allocated(owner, device, self._words.nbytes)

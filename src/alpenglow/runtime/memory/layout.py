@@ -100,7 +100,7 @@ class Context:
         self.base = address_of(self.table)
         self.words = self.args.data
         """The argument table for writing single addresses, which NumPy takes twice as long for."""
-        faults = Faults(layout.checks, 1, partial(_always, bound.values))
+        faults = Faults(layout.checks, bound.values)
         self.stop = StopWord(faults.error)
         self.args[layout.stop_slots] = self.stop.address
         self.args[layout.fault_slots] = faults.addresses()
@@ -123,10 +123,6 @@ class Room:
         elif len(self.contexts) >= MOST_CONTEXTS:
             self.contexts.clear()
         return self.arena
-
-
-def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
-    return values
 
 
 class Layout:
