@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.elementwise.select import Cast
 from alpenglow.ops.reduction.reduction import Reduction
@@ -307,6 +309,51 @@ def pad_pad(g: Graph, node: Node) -> Rewritten:
             after = tuple(a + b for a, b in zip(inner.after, outer.after, strict=True))
             return g(Pad(before, after, outer.mode, outer.value), x)
     return None
+
+
+@rules.on(Add)
+def add_pads(g: Graph, node: Node) -> Rewritten:
+    """pad(x, a, n + b) + pad(y, a + m, b) + … => pad(concat(x, y, …), a, b)   for m of x, n of y
+
+    What lies between them is zeros, unless more is to be added there.
+    """
+    pads = _added_pads(g, node)
+    first, x = min(pads, key=lambda pad: pad[0].before, default=(Pad((), ()), node.output))
+    axes = [i for i in range(x.type.rank) if any(op.before[i] != first.before[i] for op, _ in pads)]
+    if len(axes) != 1 or not all(v.type.is_plain for _, v in pads):
+        return None
+    (axis,) = axes
+    pads.sort(key=lambda pad: pad[0].before[axis])
+    rest = [i for i in range(x.type.rank) if i != axis]
+    parts = [pads[0][1]]
+    for (op, v), (other, w) in pairwise(pads):
+        extent = v.type.shape[axis]
+        if any(op.after[i] != other.after[i] or v.type.shape[i] != w.type.shape[i] for i in rest):
+            return None
+        if is_open(extent) or (gap := other.before[axis] - op.before[axis] - extent) < 0:
+            return None
+        if gap and any(isinstance(user.op, Add) for user in node.output.users):
+            return None
+        if gap:
+            shape = [gap if i == axis else d for i, d in enumerate(w.type.shape)]
+            parts.append(g(Broadcast(tuple(shape)), g.constant(np.zeros((), w.type.numpy))))
+        parts.append(w)
+    return g(Pad(first.before, pads[-1][0].after), g(Concat(axis), *parts))
+
+
+def _added_pads(g: Graph, node: Node) -> list[tuple[Pad, Value]]:
+    """Return the zero pads that a sum adds up and their operands; none if it adds anything else."""
+    pads: list[tuple[Pad, Value]] = []
+    terms = [v for v in node.inputs if v is not None]
+    while terms:
+        match terms.pop().producer:
+            case Node(Pad(mode="constant", value=0) as op, [Value() as x]):
+                pads.append((op, x))
+            case Node(Add(), [Value() as x, Value() as y]) as inner if g.users(inner.output) == 1:
+                terms += (x, y)
+            case _:
+                return []
+    return pads if min((min(op.before + op.after) for op, _ in pads), default=0) >= 0 else []
 
 
 @rules.on(Reduction)
