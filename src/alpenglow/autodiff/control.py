@@ -1,10 +1,12 @@
 """Gradients of control flow: of loops whose count is known, and of branches.
 
 The gradient of a loop is a loop over the same iterations in the opposite order.  It carries the
-gradients of the carried values, adds up those of captured values, and stacks those of scanned rows.
-Each iteration recomputes the body from the values that were carried into it, which the forward loop
-stacks for this.  The gradient of a branch is a branch on the same condition, which recomputes the
-region that ran.  The results are loops and branches, so they have gradients as well.
+gradients of the carried values and stacks those of scanned rows.  Each iteration recomputes the
+body from the values that were carried into it and from its products, which the forward loop stacks
+for this.  The gradient of a captured value is a sum over all iterations: that of weights is one
+product of stacked rows after the loop (`autodiff/totals.py`), any other is added up in the loop.
+The gradient of a branch is a branch on the same condition, which recomputes the region that ran.
+The results are loops and branches, so they have gradients as well.
 
 An input of a region has a gradient if floats lead from a wanted operand to it, and from it to a
 result that has one; in a loop both ways may take several iterations.
@@ -17,14 +19,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from alpenglow.autodiff.totals import total_of
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Op
 from alpenglow.ir.region import inlined
 from alpenglow.ir.text import unique
 from alpenglow.ir.types import COMPLEX, FLOATS, HALVES, TensorType
 from alpenglow.ops.control.branch import If
 from alpenglow.ops.control.loop import Scan, While
 from alpenglow.ops.elementwise.algebra import plus
+from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.reduction.reduction import as_type, filled
 from alpenglow.ops.tensor.movement import Broadcast
 
@@ -67,6 +72,8 @@ class _Back:
     """Inputs that are gradients of outputs of the forward region, by the number of the output."""
     dxs: Grads
     """The gradients of xs."""
+    products: dict[Value, Value]
+    """Results of products in the forward region, each with what recomputes it."""
 
 
 def _back(sweep: Sweep, body: Graph, wanted: Sequence[bool], given: Sequence[int]) -> _Back:
@@ -74,10 +81,28 @@ def _back(sweep: Sweep, body: Graph, wanted: Sequence[bool], given: Sequence[int
     b = Graph(body.name)
     xs = [b.input(f"x{i}", v.type) for i, v in enumerate(body.inputs.values())]
     made = inlined(b, body, xs)
+    products = _products(body, b)
     dys = {i: b.input(f"dy{i}", made[i].type) for i in given}
     seeds = [(made[i], dy) for i, dy in dys.items()]
     known = [x if wants else None for x, wants in zip(xs, wanted, strict=True)]
-    return _Back(b, xs, dys, sweep(b, list(b.nodes), seeds, known))
+    return _Back(b, xs, dys, sweep(b, list(b.nodes), seeds, known), products)
+
+
+def _products(body: Graph, copy: Graph) -> dict[Value, Value]:
+    """Return results of products in a region, each with that in its copy.
+
+    One that is added to something else alone is that sum.
+    """
+    products = {}
+    copies = dict(zip(body.nodes, copy.nodes, strict=True))
+    for node in body.nodes:
+        if type(node.op).work is Op.work or node.regions or len(node.results) != 1:
+            continue
+        match list(node.output.users):
+            case [Node(Add()) as sum_] if body.users(node.output) == 1:
+                node = sum_
+        products[node.output] = copies[node].output
+    return products
 
 
 def _branch(sweep: Sweep, g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]) -> Grads:
@@ -116,25 +141,58 @@ def _scan(sweep: Sweep, g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]
     way = _back(sweep, body, [False, *moving], useful)
     b, (turn, *xs) = way.region, way.xs
     carried, scanned, captured = op.split(range(len(xs)))
-    state = _carried(g, node, dys, way, carried) | _sums(g, way, captured)
-    stacked = {i: dx for i in scanned if (dx := way.dxs[i + 1]) is not None}
-    for i, dx in stacked.items():
-        b.output(f"dx{i}", dx)
+    totals = {
+        i: total for i in captured if (dx := way.dxs[i + 1]) and (total := total_of(dx))
+    }
+    state = _carried(g, node, dys, way, carried)
+    state |= _sums(g, way, [i for i in captured if i not in totals])
+    stacked = {f"dx{i}": dx for i in scanned if (dx := way.dxs[i + 1]) is not None}
+    for name, dx in stacked.items():
+        b.output(name, dx)
+    summed = dict.fromkeys(v for total in totals.values() for v in total.rows)
+    for v in summed:
+        b.output(unique("row", dict.fromkeys(b.outputs, 2)), v)
     b.prune()
+    kept = _read_products(way)
 
+    before = list(body.inputs.values())
     read = [i for i, x in enumerate(xs) if b.users(x)]
-    around = dict(enumerate(node.inputs)) | _stacks(g, node, [i for i in read if i in carried])
-    rows = [(xs[i], around[i]) for i in read if i not in captured]
+    inputs = {before[i + 1]: xs[i] for i in read if i in carried} | kept
+    stacks = _stacks(g, node, list(inputs))
+    around = dict(enumerate(node.inputs))
+    rows: list[tuple[Value, Value | None]] = [(v, stacks[old]) for old, v in inputs.items()]
+    rows += [(xs[i], around[i]) for i in read if i in scanned]
     rows += [(dy, dys[i]) for i, dy in way.dys.items() if i not in carried]
+    outside = {v: stack for v, stack in rows if stack is not None}
+    outside |= {way.products[old]: stacks[old] for old in kept}
+    for name, v in list(b.outputs.items())[len(state) + len(stacked) :]:
+        if v in outside or v in stacked.values():
+            del b.outputs[name]  # it is stacked already
     pairs = [*state.values(), *rows, *((xs[i], around[i]) for i in read if i in captured)]
     b.inputs = {x.name: x for x in (turn, *(x for x, _ in pairs))}
     back = Scan(op.count, len(state), len(rows), not op.reverse)
+    made = list(b.outputs.values())
     results = g.add(back, [v for _, v in pairs], [b]).results
-    dxs = dict(zip([*state, *stacked], results, strict=True))
+    outside |= {v: results[i] for i, v in enumerate(made) if i >= len(state)}
+    dxs: dict[int, Value] = dict(zip(state, results, strict=False))
+    dxs |= {i: outside[dx] for i in scanned if (dx := way.dxs[i + 1]) is not None}
+    dxs |= {i: total.build(g, outside) for i, total in totals.items()}
     return [
         as_type(g, dxs[i], x.type.dtype) if i in dxs and x is not None else None
         for i, x in enumerate(node.inputs)
     ]
+
+
+def _read_products(way: _Back) -> dict[Value, Value]:
+    """Read products of the forward region in place of computing them; return the inputs that they
+    are read from, by the value of the forward region."""
+    b, kept = way.region, dict[Value, Value]()
+    for old, new in way.products.items():
+        if b.users(new):
+            kept[old] = b.input(f"product{len(kept)}", new.type)
+            b.replace(new, kept[old])
+    b.prune()
+    return {old: v for old, v in kept.items() if b.users(v)}
 
 
 def _reach(
@@ -198,26 +256,30 @@ def _sums(g: Graph, way: _Back, captured: Sequence[int]) -> Pairs:
     return pairs
 
 
-def _stacks(g: Graph, node: Node, carried: Sequence[int]) -> dict[int, Value | None]:
-    """Return the stacks of the values that a loop carries into its iterations.
+def _stacks(g: Graph, node: Node, values: Sequence[Value]) -> dict[Value, Value]:
+    """Return the stacks of values of a loop's region, one row an iteration.
 
-    The loop is appended once more, to return those that it does not return yet; `simplify` then
-    removes it as it was.
+    The loop is appended once more, to return those that it does not return yet; the pass `control`
+    then removes it as it was.
     """
     op, (body,) = node.op, node.regions
     assert isinstance(op, Scan), "a loop with a count"
-    names = list(body.inputs)
-    rows = list(body.outputs.values())[op.carried_count :]
+    copies = dict[Value, Value]()
     more = body.copy()
+    for old, new in zip(body.inputs.values(), more.inputs.values(), strict=True):
+        copies[old] = new
+    for old_node, new_node in zip(body.nodes, more.nodes, strict=True):
+        copies.update(zip(old_node.results, new_node.results, strict=True))
+    rows = list(body.outputs.values())[op.carried_count :]
     taken = dict.fromkeys(more.outputs, 2)
-    for i in carried:
-        if body.inputs[names[i + 1]] not in rows:
-            rows.append(body.inputs[names[i + 1]])
-            more.output(unique("before", taken), more.inputs[names[i + 1]])
+    for v in values:
+        if v not in rows:
+            rows.append(v)
+            more.output(unique("row", taken), copies[v])
     if len(more.outputs) > len(body.outputs):
         node = g.add(op, node.inputs, [more])
     stacks = node.results[op.carried_count :]
-    return {i: stacks[rows.index(body.inputs[names[i + 1]])] for i in carried}
+    return {v: stacks[rows.index(v)] for v in values}
 
 
 def _or_zeros(b: Graph, dx: Value | None, like: Value) -> Value:

@@ -73,6 +73,7 @@ def gradients(
         filled(g, 0, x) if dx is None else dx for x, dx in zip(xs, dxs, strict=True)
     ]  # fmt: skip
     _discard(g, before, grads)
+    g.sort()
     return grads
 
 
@@ -167,7 +168,12 @@ def _pull(
             body = op.lower(g, *xs)
             results = [body] if isinstance(body, Value) else list(body)
             seeds = list(zip(results, dys, strict=True))
-            dxs = _sweep(g, list(g.nodes)[before:], seeds, xs)
+            lowered = list(g.nodes)[before:]
+            dxs = _sweep(g, lowered, seeds, xs)
+            if any(isinstance(n.op, Control) for n in lowered):
+                # The loop that goes back asks for more results of the same loop, not of another.
+                for old, new in zip(node.results, results, strict=True):
+                    g.replace(old, new)
             # The gradient of a value that is several operands is a sum over all of them.
             return [
                 None if x in xs[:i] else dx for i, (x, dx) in enumerate(zip(xs, dxs, strict=True))

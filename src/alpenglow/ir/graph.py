@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any
@@ -393,22 +393,16 @@ class Graph:
         """Drop pure nodes that reach no output, restore topological order; return how many fell."""
         roots = [v.producer for v in self.outputs.values()]
         roots += [n for n in self.nodes if not n.op.pure]
-        order: dict[Node, None] = {}
-        stack = [(n, False) for n in reversed(roots)]
-        while stack:
-            node, inputs_done = stack.pop()
-            if node is None or node in order:
-                continue
-            if inputs_done:
-                order[node] = None
-            else:
-                stack.append((node, True))
-                stack += [(v.producer, False) for v in reversed(node.inputs) if v is not None]
+        order = _ordered(roots)
         dead = [n for n in self.nodes if n not in order]
         for node in dead:
             self.remove(node)
         self.nodes = order
         return len(dead)
+
+    def sort(self) -> None:
+        """Restore topological order; nodes that are in order keep it."""
+        self.nodes = _ordered(self.nodes)
 
     def remove(self, node: Node) -> None:
         """Take out a node whose results nobody in the graph will read; it lets go of operands."""
@@ -497,6 +491,22 @@ class Graph:
                     flags="--shapes NAME=…, which binds extents as the model is loaded",
                 )
         return tuple(left)
+
+
+def _ordered(roots: Iterable[Node | None]) -> dict[Node, None]:
+    """Return the nodes that lead to `roots`, these included, operands first."""
+    order: dict[Node, None] = {}
+    stack = [(n, False) for n in reversed(list(roots))]
+    while stack:
+        node, inputs_done = stack.pop()
+        if node is None or node in order:
+            continue
+        if inputs_done:
+            order[node] = None
+        else:
+            stack.append((node, True))
+            stack += [(v.producer, False) for v in reversed(node.inputs) if v is not None]
+    return order
 
 
 def bind_op(op: Op, extents: Mapping[str, int]) -> Op:
