@@ -162,6 +162,10 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
 
         return reduce_precision(g, choices.precision, choices.keep, stays)
 
+    def lowered(g: Graph, target: Target) -> Graph:
+        machine = machine_for(target)
+        return lower(g, lambda op: not machine.lacks(op))
+
     def fused(g: Graph, target: Target) -> Graph:
         machine = machine_for(target)
         takes_attention = partial(machine.takes_attention, target=target)
@@ -202,7 +206,7 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
              on=(Add, Sub, Mul, Div, Neg, Pad, BatchNorm, Attention)),
         Pass("sink", ignoring_target(sink), "transposes move down until they meet and cancel",
              on=(Transpose, Reshape)),
-        Pass("lower", ignoring_target(lower), "composites become primitives",
+        Pass("lower", lowered, "composites become primitives",
              makes=primitive),
         Pass("tidy", ignoring_target(simplify), "algebra on what lowering exposed",
              needs=primitive),

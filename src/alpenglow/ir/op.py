@@ -22,7 +22,7 @@ by keyword, as `infer` is.  Elementwise operators are differentiated by their fo
 by what they are lowered to, so they need it only where another way is better.
 
 What others look up about an operator it says itself: `work`, `sample_axes`, `rows_of`, `moves`,
-`carried`, `walks`, `rereads`, `infinite`, `layouts`.
+`carried`, `walks`, `infinite`, `layouts`.
 """
 
 from __future__ import annotations
@@ -87,10 +87,6 @@ class Op:
     walks: ClassVar[Literal["", "rows", "planes"]] = ""
     """What a kernel reads at many places side by side: rows of its operands, or planes of operands
     and results along the first axis."""
-
-    rereads: ClassVar[tuple[int, ...]] = ()
-    """Operands, by number, that a kernel reads many times over along their last axis: if that is
-    not dense in memory, a copy of them pays."""
 
     infinite: ClassVar[frozenset[int]] = frozenset()
     """Results, by number, in which an infinity is no sign that something went wrong."""

@@ -25,7 +25,7 @@ from alpenglow.base.errors import NONSENSE, AlpenglowError, GraphError
 from alpenglow.base.words import shown
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Node, Value, bind_op, infer
-from alpenglow.ir.op import is_composite
+from alpenglow.ir.op import Control, is_composite
 from alpenglow.ir.types import NAMES, TensorType
 
 KEY = TensorType("u32", (2,))
@@ -134,7 +134,9 @@ class _Verifier:
                 self._read(v, f"operand {i}")
                 self.readers[v][node] = None
         for region in node.regions:
-            _Verifier(region, self.properties, self.extents, self.names).run()
+            # A machine computes the parts of a fused node as they are.
+            held = self.properties if isinstance(node.op, Control) else frozenset[str]()
+            _Verifier(region, held, self.extents, self.names).run()
         if "primitive" in self.properties and is_composite(node.op):
             raise GraphError(
                 f"{node.op.name} is a composite; none is left in a graph of primitives"

@@ -63,6 +63,7 @@ from alpenglow.kernel.expr import (
 from alpenglow.kernel.math import KernelMath
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
+from alpenglow.ops.control.loop import Scan
 from alpenglow.ops.elementwise.select import Cast
 from alpenglow.ops.tensor.movement import Broadcast
 from alpenglow.program.instr import Region
@@ -103,7 +104,7 @@ def push(*ops: type[Op], unproved: str = "") -> Callable[[Push], Push]:
 
 def has_form(op: Op) -> bool:
     """Whether the operator can be compiled to loops."""
-    return isinstance(op, Elementwise) or type(op) in PULLS or type(op) in PUSHES
+    return isinstance(op, Elementwise | Scan) or type(op) in PULLS or type(op) in PUSHES
 
 
 class Source:

@@ -15,9 +15,11 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Blend, Expr, Splat
 from alpenglow.loops.axes import Merged, behind, merge_axes, merge_roles
 from alpenglow.loops.blocks import Along, in_blocks, rows_in_blocks, vectors_along
+from alpenglow.loops.control.scan import build_scan
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
 from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
+from alpenglow.ops.control.loop import Scan as LoopOfRows
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.quantized.quantize import Requantize
 from alpenglow.ops.tensor.copy import Fill
@@ -209,6 +211,9 @@ def _fused(
     anchor = anchor_node(body)
     if anchor is None:
         drive_all(k, outs, lambda at: [k.pulled(v, at, leaves) for v in results])
+        return
+    if isinstance(anchor.op, LoopOfRows):
+        build_scan(k, anchor, sources, [Sink(k, w, lambda v, at: v) for w in outs])
         return
     assert len(outs) == 1, "what is fused to another operator has one result"
     types = () if merged is None else zip(anchor.inputs, merged.types, strict=True)

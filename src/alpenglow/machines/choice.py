@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.region import deep
 from alpenglow.kernel.expr import Const, Index
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import stoppable
@@ -95,7 +96,8 @@ def _body_signature(body: Graph) -> str:
 
 def _quantizes(instr: Instr) -> bool:
     """Whether an instruction rounds floats to integers, which the last bit may decide."""
-    return any(isinstance(op, ROUNDING) for op in instr.operators())
+    inner = () if instr.body is None else (n.op for g in deep(instr.body) for n in g.nodes)
+    return any(isinstance(op, ROUNDING) for op in (instr.op, *inner))
 
 
 def _aliased(instr: Instr) -> frozenset[str]:

@@ -18,7 +18,7 @@ from typing import cast
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.control.loop import While
+from alpenglow.ops.control.loop import Scan, While
 from alpenglow.ops.elementwise.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.tensor.copy import Copy, Fill
 from alpenglow.ops.tensor.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
@@ -27,6 +27,7 @@ from alpenglow.program.instr import (
     Instr,
     Program,
     Region,
+    anchor_node,
     carried_operand,
     row_major,
     whole,
@@ -323,10 +324,13 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
 
 
 def _dense_operands(instr: Instr) -> Iterable[int]:
-    """Return which operands have to be dense: what is read along rows again and again, and what
-    regions capture, which is a buffer of theirs."""
+    """Return which operands have to be dense: those that a loop captures, which it reads along rows
+    again and again, or as a buffer of its region."""
+    loop = None if instr.body is None else anchor_node(instr.body)
+    if loop is not None and isinstance(loop.op, Scan):
+        return range(loop.op.captures_from, len(instr.ins))
     if not instr.parts:
-        return instr.op.rereads
+        return ()
     carried = len(instr.outs) if isinstance(instr.op, While) else 0
     return range(1 + carried, len(instr.ins))
 

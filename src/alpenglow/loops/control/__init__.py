@@ -1,0 +1,1 @@
+"""Loop forms of control flow that is one kernel."""
