@@ -24,6 +24,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.region import inlined
 from alpenglow.ir.types import DTYPES, INTS, TensorType
 from alpenglow.ops.control import branch, loop
+from alpenglow.ops.control.counted import by_rows
 from alpenglow.ops.control.loop import COUNTER, FLAG
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.elementwise.comparison import Equal, Less, LessOrEqual
@@ -245,7 +246,8 @@ def _turning(
     number = Value(COUNTER, "number")
     region.inputs = {_fresh(region, "number"): number, **region.inputs}
     region.prune()
-    return importer.g.add(loop.Scan(count, len(carried)), [*carried, *captured], [region]).results
+    node = importer.g.add(loop.Scan(count, len(carried)), [*carried, *captured], [region])
+    return by_rows(importer.g, node)
 
 
 def turns_of(region: Graph, carried: Sequence[Value]) -> int | None:
