@@ -17,6 +17,7 @@ from alpenglow.ops.elementwise.activation import Tanh
 from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
 from alpenglow.ops.elementwise.comparison import Less
 from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.softmax import Softmax
 from alpenglow.ops.tensor.movement import Broadcast, Reshape
 
 Array = NDArray[Any]
@@ -28,9 +29,9 @@ def weights(rows: int, columns: int, seed: int = 0) -> Array:
 
 
 def rnn(count: Dim = 5, width: int = 8, reverse: bool = False, inside: bool = False) -> Graph:
-    """Return h' = tanh(h w + x) over the rows of xs, and the squares of each h'.
+    """Return h' = tanh(h w + x) over the rows of xs, and the softmax of each h'.
 
-    The weight is captured, or a constant of the region.
+    The weight is captured, or a constant of the region.  With a softmax the loop is not one kernel.
     """
     body = Graph("step")
     body.input("i", "i64[]")
@@ -38,7 +39,7 @@ def rnn(count: Dim = 5, width: int = 8, reverse: bool = False, inside: bool = Fa
     w = body.input("w", f"f32[{width},{width}]")
     new = body(Tanh(), body(Add(), body(MatMul(), h, w, name="product"), x), name="new")
     body.output("h1", new)
-    body.output("square", body(Mul(), new, new))
+    body.output("softmax", body(Softmax(1), new))
     g = Graph("rnn")
     first, xs = g.input("h0", f"f32[2,{width}]"), g.input("xs", f"f32[{count},2,{width}]")
     weight = g.constant(weights(width, width), "weight")

@@ -22,6 +22,7 @@ from alpenglow.ir.truncate import truncate
 from alpenglow.measure.flops import flops
 from alpenglow.measure.sources import sources
 from alpenglow.ops.control.jump import Jump
+from alpenglow.ops.elementwise.arithmetic import Mul
 from alpenglow.ops.elementwise.transcendental import Log
 from alpenglow.report.check import check, planned
 from alpenglow.train.blame import first_infinite
@@ -129,7 +130,8 @@ def test_instructions_of_a_loop_are_known_to_be_its(make: Make) -> None:
 def test_the_first_node_that_makes_an_infinity_is_named_within_a_loop() -> None:
     g = rnn()
     (body,) = next(iter(g.nodes)).regions
-    body.outputs["square"] = body(Log(), body.outputs["square"], name="logarithm")
+    new = body.outputs["h1"]
+    body.outputs["softmax"] = body(Log(), body(Mul(), new, new), name="logarithm")
     given = feeds(g) | {"h0": np.zeros((2, 8), np.float32), "xs": np.zeros((5, 2, 8), np.float32)}
 
     assert first_infinite(g, given) == ", first in log 'logarithm'"

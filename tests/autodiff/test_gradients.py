@@ -43,8 +43,6 @@ from alpenglow.ops.reduction.reduction import ReduceL2, ReduceMax, ReduceProd
 from alpenglow.ops.reduction.softmax import Softmax
 from alpenglow.ops.sequence.ctc import Ctc, CtcGradient
 from alpenglow.ops.sequence.linear_attention import LinearAttentionGradient
-from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
-from alpenglow.ops.sequence.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
 from alpenglow.ops.sequence.recurrent_integer import LstmInteger
 from alpenglow.ops.tensor import packing
 from alpenglow.ops.tensor.gather import Gather, ScatterElements
@@ -65,9 +63,8 @@ SYMMETRIC = {"cholesky", "eigh", "ldl"}
 """Operators whose gradient is symmetric, as what they are applied to."""
 
 WITHOUT = {
-    Ctc, CtcGradient, Svd, Gru, GruGradient, LinearAttentionGradient, Lstm, LstmGradient,
-    LstmInteger, Rnn, RnnGradient, RoiAlign, RoiAlignIndex, RoiAlignSlope, TreeEnsemble,
-    IncompleteGamma, NextAfter, Zeta,
+    Ctc, CtcGradient, Svd, LinearAttentionGradient, LstmInteger, RoiAlign, RoiAlignIndex,
+    RoiAlignSlope, TreeEnsemble, IncompleteGamma, NextAfter, Zeta,
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""
 

@@ -115,13 +115,13 @@ MISTAKES = (
         "first = (o // per_out) * per_in if op.group > 1 else None", "first = None",
     ),
     Mistake(
-        "the reset gate is applied after the product", f"{LOOPS}/sequence/recurrent.py",
-        "j, u, k.m.mul(f(sums.read(j, u, 1)), h.read(j, u))))", "j, u, h.read(j, u)))",
+        "the reset gate is left out", "ops/sequence/recurrent.py",
+        "b(MatMul(), b(Mul(), s, h), hidden)", "b(MatMul(), h, hidden)",
     ),
     Mistake(
         "all sequences of a group are multiplied by the weights of the first one's state",
-        f"{LOOPS}/sequence/recurrent.py", "Load(state.buffer, row + state.row(j))",
-        "Load(state.buffer, row)",
+        f"{LOOPS}/control/rows.py", "Load(rows.buffer, i + rows.first(j))",
+        "Load(rows.buffer, i)",
     ),
     Mistake(
         "trees send a NaN where their nodes say of the sibling", "extras/ml/loops/tree.py",

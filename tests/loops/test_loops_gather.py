@@ -20,8 +20,6 @@ from alpenglow.ops.elementwise.activation import LeakyRelu
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.image.resize import Interpolate
-from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
-from alpenglow.ops.sequence.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
 from alpenglow.ops.sequence.recurrent_integer import LstmInteger
 from alpenglow.ops.tensor.gather import (
     Gather,
@@ -38,7 +36,7 @@ from loop_forms import assert_same, check, drawn, results
 
 OPERATORS: tuple[type[Primitive], ...] = (
     Gather, GatherElements, GatherNd, ScatterElements, ScatterNd, OneHot, TopK, ReverseSequence,
-    Trilu, Interpolate, Lstm, LstmInteger, Gru, Rnn, LstmGradient, GruGradient, RnnGradient,
+    Trilu, Interpolate, LstmInteger,
 )  # fmt: skip
 
 FAR = np.random.default_rng(1).integers(-300, 300, (40, 3))
@@ -52,20 +50,6 @@ LARGER: list[tuple[Any, ...]] = [
     (TopK(1, 50), "f32[3,2000]"),
     (TopK(1, 2000, False), "i8[2,2000]"),
     (Trilu(-3), "f32[2,70,75]"),
-    (Lstm(), "f32[4,3,280]", "f32[70,280]", "f32[3,70]", "f32[3,70]", "f32[3,70]"),
-    (Gru(True), "f32[4,3,210]", "f32[70,210]", "f32[3,70]", "f32[70]", np.int32([4, 0, 9])),
-    (Rnn(), "f32[4,3,70]", "f32[70,70]", "f32[3,70]"),
-    (LstmGradient(), "f64[4,3,280]", "f64[280,70]", *["f64[4,3,70]"] * 2, *["f64[3,70]"] * 3),
-    (
-        GruGradient(True),
-        "f64[4,3,210]",
-        "f64[210,70]",
-        *["f64[4,3,70]"] * 2,
-        "f64[3,70]",
-        None,
-        np.int32([4, 0, 9]),
-    ),
-    (RnnGradient(), "f64[4,3,70]", "f64[70,70]", "f64[4,3,70]", "f64[3,70]"),
 ]
 
 

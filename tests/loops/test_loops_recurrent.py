@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -11,9 +13,11 @@ import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.types import DTYPES
-from alpenglow.ops.sequence.recurrent import ACTIVATIONS, Rnn
+from alpenglow.ir.types import DTYPES, TensorType, type_of
+from alpenglow.ops.sequence.recurrent import ACTIVATIONS, Gru, Lstm, Rnn
 from fuzz import guard
+from loop_forms import drawn
+from loops.recurrent_reference import results as by_formula
 from onnx_node import single
 
 
@@ -141,3 +145,30 @@ def test_an_activation_of_a_layer_is_the_operator_of_that_name(dtype: str) -> No
     for results in (evaluate(g, feeds), ag.compile(g, threads=1).run(feeds)):
         for name in ACTIVATIONS:
             np.testing.assert_array_equal(results[name], results[f"{name} operator"], name)
+
+
+LARGER: list[tuple[Any, ...]] = [
+    (Lstm(), "f32[4,3,280]", "f32[70,280]", "f32[3,70]", "f32[3,70]", "f32[3,70]"),
+    (Gru(True), "f32[4,3,210]", "f32[70,210]", "f32[3,70]", "f32[70]", np.int32([4, 0, 9])),
+    (Gru(), "f32[4,9,210]", "f32[70,210]", "f32[9,70]"),
+    (Rnn(), "f32[4,3,70]", "f32[70,70]", "f32[3,70]"),
+]
+
+
+@pytest.mark.parametrize("cls", [Lstm, Gru, Rnn], ids=lambda c: c.name)
+def test_layers_are_what_their_formulas_say(cls: type[Lstm | Gru | Rnn]) -> None:
+    larger = [case for case in LARGER if isinstance(case[0], cls)]
+    for op, *given in (*cls.examples(), *larger):
+        xs = [drawn(TensorType.parse(x)) if isinstance(x, str) else x for x in given]
+        g = Graph("layer")
+        values = [None if x is None else g.input(f"x{i}", type_of(x)) for i, x in enumerate(xs)]
+        for i, v in enumerate(g.add(op, values).results):
+            g.output(f"y{i}", v)
+        feeds = {f"x{i}": x for i, x in enumerate(xs) if x is not None}
+        rough = 2e-2 if xs[0].dtype.itemsize == 2 else 2e-5
+        exe = ag.compile(g, threads=1)
+
+        assert not any(i.op.name == "jump" for i in exe.artifact.program.instrs())
+        for i, expected in enumerate(by_formula(op, *xs)):
+            for found in (evaluate(g, feeds), guard.run(exe, feeds)):
+                np.testing.assert_allclose(found[f"y{i}"], expected, rough, rough, err_msg=str(op))

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.autodiff import recurrent
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import FIX_DIMENSIONS
 from alpenglow.ir.dims import Dim, known, product
@@ -253,5 +252,4 @@ RULES: dict[type[Op], Callable[..., Any]] = {
     SumAt: sum_at,
     XLog1pY: x_log1p_y,
     XLogY: x_log_y,
-    **recurrent.RULES,
 }

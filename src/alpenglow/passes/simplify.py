@@ -1,8 +1,8 @@
 """Simplification: nodes that do nothing, undo each other, or can be said in fewer.
 
 The rules stand in files by what they are about: arithmetic (`identities`), the movement of
-elements (`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`), recurrent
-layers as their gradients need them (`traced`), windows on padding (`taps`).
+elements (`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`), windows on
+padding (`taps`).
 Every rule is exact but for the sign of zeros, and holds for NaN and infinities, but for weights
 that meet padding alone.  The pass applies to models as imported as well as to primitives, and to
 tensors in any layout.
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.rewrite import Rules
-from alpenglow.passes import identities, indices, rearrange, roundtrips, taps, traced
+from alpenglow.passes import identities, indices, rearrange, roundtrips, taps
 
 rules = Rules()
-for part in (identities, rearrange, roundtrips, indices, traced, taps):
+for part in (identities, rearrange, roundtrips, indices, taps):
     for root, group in part.rules.by_root.items():
         for rule in group:
             rules.on(root)(rule)

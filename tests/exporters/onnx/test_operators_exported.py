@@ -73,7 +73,6 @@ from alpenglow.ops.reduction.scan import LinearScan
 from alpenglow.ops.sequence.ctc import Ctc, CtcGradient
 from alpenglow.ops.sequence.linear_attention import LinearAttentionGradient
 from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
-from alpenglow.ops.sequence.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
 from alpenglow.ops.tensor.counted import Unique
 from alpenglow.ops.tensor.sum_at import SumAt
 from alpenglow.ops.window.conv_filter import ConvFilter
@@ -101,9 +100,6 @@ REFUSED = {
     CtcGradient: GRADIENT,
     LinearScan: GRADIENT,
     LinearAttentionGradient: GRADIENT,
-    LstmGradient: GRADIENT,
-    GruGradient: GRADIENT,
-    RnnGradient: GRADIENT,
     Pack: MACHINE,
     PackNibbles: MACHINE,
     Ungroup: MACHINE,
@@ -165,8 +161,6 @@ def is_refused(a: Application, constant: bool) -> bool:
             (source,) = a.types
             assert source is not None, "the operand is there"
             return source.dtype != dtype and bool({source.dtype, dtype} & (COMPLEX | SIX_BITS))
-        case Lstm() | Gru() | Rnn():
-            return a.op.traced  # what went into the gates is no result of ONNX's layers
         case Requantize():
             return a.op.rounding != "even"
         case Lu() | SolveTriangular() | Cholesky():

@@ -44,12 +44,7 @@ class Projection:
     bias: Value | None
 
 
-def _is_plain(opset: int, node: Node) -> bool:
-    """Return True unless a layer has results that ONNX's have not."""
-    return isinstance(node.op, Lstm | Gru | Rnn) and not node.op.traced
-
-
-@on(Lstm, when=_is_plain)
+@on(Lstm)
 def lstm(
     w: Writer, op: Lstm, xw: Value, r: Value, h0: Value, c0: Value, peepholes: Value | None,
     lengths: Value | None,
@@ -61,7 +56,7 @@ def lstm(
     return _layer(w, "LSTM", op, xw, r, lengths, [h0, c0], more, None, attributes)
 
 
-@on(Gru, when=_is_plain)
+@on(Gru)
 def gru(
     w: Writer, op: Gru, xw: Value, r: Value, h0: Value, bias: Value | None, lengths: Value | None
 ) -> list[Tensor]:
@@ -74,7 +69,7 @@ def gru(
     return _layer(w, "GRU", op, xw, r, lengths, [h0], more, recurrent, attributes)
 
 
-@on(Rnn, when=_is_plain)
+@on(Rnn)
 def rnn(w: Writer, op: Rnn, xw: Value, r: Value, h0: Value, lengths: Value | None) -> list[Tensor]:
     return _layer(w, "RNN", op, xw, r, lengths, [h0], [stacked(w, h0)], None, {})
 

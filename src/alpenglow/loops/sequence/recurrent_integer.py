@@ -8,6 +8,7 @@ them all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from alpenglow.ir.dims import is_open
@@ -22,9 +23,10 @@ from alpenglow.kernel.expr import (
     Splat,
     lift,
 )
+from alpenglow.loops.control.rows import Columns
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, push
-from alpenglow.loops.sequence.recurrent import DirectionKernel, cell, operands
+from alpenglow.ops.sequence.recurrent import Activation, activate
 from alpenglow.ops.sequence.recurrent_integer import PANEL, STATE, WORD, LstmInteger, grid
 
 TOGETHER = 8
@@ -38,16 +40,40 @@ CHAINS = 8
 
 
 @dataclass(frozen=True)
+class Layer:
+    """A layer while its kernel is built; `xw` and `r` are its operands."""
+
+    k: Loops
+    xw: Source
+    r: Source
+    units: int
+
+    @property
+    def columns(self) -> Columns:
+        """The units of a sequence, which are taken in vectors."""
+        return Columns(self.k, self.units)
+
+    def read(self, state: Buffer, u: Coord) -> Expr:
+        """Return the elements of a local array for the units u."""
+        return self.k.b.let(Load(state, u.base, u.lanes, self.k.mask_for(u.lanes)))
+
+    def write(self, state: Buffer, u: Coord, value: Expr) -> None:
+        # An operand that is stretched over the units is one element for all of them.
+        wide = value if value.lanes == u.lanes else Splat(value, u.lanes)
+        self.k.b.store(state, u.base, wide, self.k.mask_for(u.lanes))
+
+
+@dataclass(frozen=True)
 class StepRange:
     """The least and the greatest of what was seen since a step began, and 0."""
 
-    layer: DirectionKernel
+    layer: Layer
     low: Register
     high: Register
 
     @classmethod
-    def of(cls, layer: DirectionKernel) -> StepRange:
-        zero = Const(0.0, "f32", layer.width())
+    def of(cls, layer: Layer) -> StepRange:
+        zero = Const(0.0, "f32", layer.columns.lanes)
         return cls(layer, layer.k.b.var(zero), layer.k.b.var(zero))
 
     def see(self, u: Coord, value: Expr) -> None:
@@ -74,7 +100,7 @@ class StepRange:
 class ByteProduct:
     """Rows of h as bytes, and the sums of their products with the columns of the weights."""
 
-    layer: DirectionKernel
+    layer: Layer
     rows: Buffer
     sums: Buffer
     words: int
@@ -82,7 +108,7 @@ class ByteProduct:
     count: int
 
     @classmethod
-    def of(cls, layer: DirectionKernel, count: int) -> ByteProduct:
+    def of(cls, layer: Layer, count: int) -> ByteProduct:
         """Return arrays for so many sequences."""
         b = layer.k.b
         panels, words = layer.r.shape[:2]
@@ -172,7 +198,7 @@ class Steps:
     """The kernel of a layer while it is built: what its steps read and write."""
 
     op: LstmInteger
-    layer: DirectionKernel
+    layer: Layer
     product: ByteProduct
     seen: StepRange
     columns: Source
@@ -194,7 +220,7 @@ class Steps:
             self.seen.see(u, state)
 
         with self.layer.k.loop(self.h.shape[0]) as b:
-            self.layer.each(lambda u: unit(b, u))
+            self.layer.columns.each(lambda u: unit(b, u))
 
     def group(self, first: Coord, size: Expr, i: Coord, s: Expr, z: Expr) -> None:
         """Take step i of a few sequences, whose states have the scale s and the zero point z."""
@@ -213,7 +239,7 @@ class Steps:
             state = STATE.scalar(layer.k.m, self.h.load([b, u]), s, z)
             layer.write(self.product.rows, u + at, state)
 
-        layer.each(unit)
+        layer.columns.each(unit)
 
     def _end(self, j: Expr, b: Coord, i: Coord, s: Expr, z: Expr) -> None:
         """Finish step i of a sequence, or store zeros where it has no such step."""
@@ -226,7 +252,7 @@ class Steps:
             last = k.m.sub(k.m.sub(length, 1), i.expr())
             self._finish(j, b, coord(k.inside(last, steps)) if self.op.reverse else i, s, z)
         with k.b.otherwise():
-            self.layer.each(lambda u: self.y.store([i, b, u], k.constant(0, "f32")))
+            self.layer.columns.each(lambda u: self.y.store([i, b, u], k.constant(0, "f32")))
 
     def _finish(self, j: Expr, b: Coord, t: Coord, s: Expr, z: Expr) -> None:
         """Compute the next states of a sequence of the sums of its products."""
@@ -250,15 +276,45 @@ class Steps:
             self.y.store([t, b, u], state)
             self.seen.see(u, state)
 
-        layer.each(unit)
+        layer.columns.each(unit)
+
+
+def cell(
+    k: Loops, op: LstmInteger, peepholes: Source | None
+) -> Callable[[list[Expr], Expr, Coord], tuple[Expr, Expr]]:
+    """Return what makes the next h and c of some units of the sums of their gates and c."""
+    f, g = (_function(k, a, op.clip) for a in op.activations[:2])
+    last = _function(k, op.activations[2], 0.0)
+
+    def peep(x: Expr, row: int, c: Expr, u: Coord) -> Expr:
+        return x if peepholes is None else k.m.add(x, k.m.mul(peepholes([coord(row), u]), c))
+
+    def advanced(gates: list[Expr], before: Expr, u: Coord) -> tuple[Expr, Expr]:
+        i, o, forget, new = gates
+        i = f(peep(i, 0, before, u))
+        forget = k.m.sub(1.0, i) if op.couple else f(peep(forget, 2, before, u))
+        after = k.m.add(k.m.mul(forget, before), k.m.mul(i, g(new)))
+        return k.m.mul(f(peep(o, 1, after, u)), last(after)), after
+
+    return advanced
+
+
+def _function(k: Loops, which: Activation, clip: float) -> Callable[[Expr], Expr]:
+    def apply(x: Expr) -> Expr:
+        value = activate(k.m, which, clip, x)
+        assert isinstance(value, Expr)
+        return value
+
+    return apply
 
 
 @push(LstmInteger)
 def lstm_integer(k: Loops, op: LstmInteger, ins: list[Source | None], outs: list[Sink]) -> None:
-    xw, r, columns, scale, h0, c0, peepholes, lengths, zeros = operands(ins, 9)
+    padded: list[Source | None] = [*ins, *[None] * (9 - len(ins))]
+    xw, r, columns, scale, h0, c0, peepholes, lengths, zeros = padded
     assert xw is not None and r is not None and columns is not None
     assert scale is not None and h0 is not None and c0 is not None
-    layer = DirectionKernel(k, xw, r, int(h0.shape[1]))
+    layer = Layer(k, xw, r, int(h0.shape[1]))
     steps, batch = xw.shape[:2]
     if batch == 0 or layer.units == 0:
         return

@@ -11,33 +11,40 @@ Results are y[T, B, H], the state after each step, and the final state [B, H].  
 triples (name, alpha, beta) of `activate`; `clip`, if not 0, limits what goes into them.  Half
 precision is computed in f32, the state kept so between the steps, and rounded once.
 
-A layer that is `traced` has one result more, or two, from which its gradients are computed: what
-went into the gates of each step, 0 past `lengths`, in f32 at least.
+A layer is an abbreviation of a `Scan` over the steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Elementwise, Examples, Op, Primitive, check_dtype, check_rank
-from alpenglow.ir.types import FLOATS, HALVES, Array, TensorType
-from alpenglow.ir.vocabulary import NUMPY
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Composite, Elementwise, Examples, Op, check_dtype, check_rank
+from alpenglow.ir.types import FLOATS, TensorType
+from alpenglow.ops.control.loop import Scan
 from alpenglow.ops.elementwise.activation import (
     Elu,
     HardSigmoid,
     LeakyRelu,
+    Relu,
     Sigmoid,
     Softplus,
     Softsign,
     Tanh,
     ThresholdedRelu,
 )
+from alpenglow.ops.elementwise.arithmetic import Add, Clip, Mul, Sub
+from alpenglow.ops.elementwise.comparison import Less
+from alpenglow.ops.elementwise.select import Where
+from alpenglow.ops.product.contraction import MatMul
+from alpenglow.ops.reduction.reduction import as_type, filled, in_floats
+from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Slice
 
 Activation = tuple[str, float, float]
 
@@ -73,6 +80,21 @@ FORMULAS: dict[str, Callable[[Any, Any, float, float], Any]] = {
 """Each activation as a formula over the math vocabulary, with its alpha and beta."""
 
 
+def activated(b: Graph, which: Activation, clip: float, x: Value) -> Value:
+    """Append an activation of x, limited to [-clip, clip] before if clip is not 0."""
+    name, alpha, beta = which
+    if clip:
+        x = b(Clip(-clip, clip, closed=False), x)
+    if name in ACTIVATIONS:
+        return b(ACTIVATIONS[name](alpha, beta), x)
+    if name == "relu":
+        return b(Relu(), x)
+    if name == "affine":
+        return b(Add(), b(Mul(), x, filled(b, alpha, x)), filled(b, beta, x))
+    assert name == "scaledtanh", "a name of FORMULAS"
+    return b(Mul(), b(Tanh(), b(Mul(), x, filled(b, beta, x))), filled(b, alpha, x))
+
+
 def activate(m: Any, which: Activation, clip: float, x: Any) -> Any:
     """Return an activation of x, limited to [-clip, clip] before if clip is not 0."""
     name, alpha, beta = which
@@ -81,10 +103,8 @@ def activate(m: Any, which: Activation, clip: float, x: Any) -> Any:
     return FORMULAS[name](m, x, alpha, beta)
 
 
-class RecurrentLayer(Primitive, kind=True):
-    """A layer, or its gradient, that multiplies a matrix by its second operand in every step."""
-
-    rereads: ClassVar[tuple[int, ...]] = (1,)
+class RecurrentLayer(Composite, kind=True):
+    """A layer that multiplies its state by recurrent weights in every step."""
 
     reverse: bool = False
 
@@ -94,32 +114,57 @@ class RecurrentLayer(Primitive, kind=True):
         return math.prod(x.extents[:2]) * weights.size  # x has been through its weights already
 
 
-class LstmLayer(RecurrentLayer, kind=True):
-    """Long short-term memory, however the state is multiplied by its weights.
+Shared = Sequence[Value | None]
 
-    With `couple` the forget gate is 1 - i.  `clip` limits what goes into the gates, f and g, but
-    not the cell state that goes into h.
+Step = Callable[[Graph, Value, Sequence[Value], Shared], Sequence[Value]]
+"""Appends one step: takes a row of xw, the states and what all steps share; returns the next
+states, of which the first is the result of the step."""
+
+
+def over_steps(
+    b: Graph, op: RecurrentLayer, xw: Value, states: Sequence[Value], shared: Shared,
+    lengths: Value | None, step: Step,
+) -> list[Value]:  # fmt: skip
+    """Return y and the final states of a layer: a scan of `step` in f32 at least.
+
+    `shared` are operands that all steps read, None where one is absent.
     """
+    steps, batch, _ = xw.type.shape
+    first = [in_floats(b, v) for v in states]
+    captured = [None if v is None else in_floats(b, v) for v in shared]
+    if lengths is not None:
+        column = b(Reshape((batch, 1)), as_type(b, lengths, "i64"))
+    body = Graph(op.name)
+    turn = body.input("turn", TensorType("i64", ()))
+    before = [body.input(f"state{i}", v.type) for i, v in enumerate(first)]
+    row = body.input("row", xw.type.with_shape(xw.type.shape[1:]))
+    inner = [
+        None if v is None else body.input(f"shared{i}", v.type) for i, v in enumerate(captured)
+    ]
+    after = list(step(body, in_floats(body, row), before, inner))
+    y = after[0]
+    if lengths is not None:
+        counts = body.input("counts", column.type)
+        counted = body(Less(), body(Broadcast((batch, 1)), turn), counts)
+        alive = body(Broadcast(y.type.shape), counted)
+        y = body(Where(), alive, y, filled(body, 0, y))
+        after = [body(Where(), alive, a, v) for a, v in zip(after, before, strict=True)]
+        captured.append(column)
+    for i, v in enumerate(after):
+        body.output(f"next{i}", v)
+    body.output("y", as_type(body, y, xw.type.dtype))
+    loop = Scan(steps, len(first), 1, op.reverse)
+    operands = [*first, xw, *(v for v in captured if v is not None)]
+    *last, made = b.add(loop, operands, [body]).results
+    return [made, *(as_type(b, v, xw.type.dtype) for v in last)]
 
-    activations: tuple[Activation, ...] = (SIGMOID, TANH, TANH)
-    clip: float = 0.0
-    couple: bool = False
 
-    def advanced(self, sums: Array, c: Array, peepholes: Array | None) -> tuple[Array, Array]:
-        """Return the next h and c; `sums` are what goes into the gates but for the peepholes."""
-        f, g = (act(a, self.clip) for a in self.activations[:2])
-
-        def peep(gate: Array, row: int, cell: Array) -> Array:
-            return gate if peepholes is None else gate + peepholes[row] * cell
-
-        i, o, forget, cell = np.split(sums, 4, axis=1)
-        i = f(peep(i, 0, c))
-        forget = 1 - i if self.couple else f(peep(forget, 2, c))
-        after = forget * c + i * g(cell)
-        return f(peep(o, 1, after)) * act(self.activations[2], 0.0)(after), after
+def gate(b: Graph, x: Value, number: int, units: Dim, count: int = 1) -> Value:
+    """Return the columns of `count` gates of x[B, G·H], from one on."""
+    return b(Slice((0, number * units), (x.type.shape[0], count * units), (1, 1)), x)
 
 
-class Lstm(LstmLayer):
+class Lstm(RecurrentLayer):
     """Long short-term memory; the gates are input, output, forget and cell, in this order.
 
         i = f(xw_i + h·r_i + p_i∘c)    f = f(xw_f + h·r_f + p_f∘c)    g = g(xw_c + h·r_c)
@@ -128,13 +173,11 @@ class Lstm(LstmLayer):
     `c0[B, H]` is the initial cell state, `peepholes[3, H]` holds p_i, p_o and p_f.  With `couple`
     the forget gate is 1 - i.  `clip` limits what goes into the gates, f and g, but not the cell
     state that goes into h.  The results are y, the final h and the final c.  ONNX LSTM.
-
-    Traced are xw + h·r [T, B, 4H], and the c before each step [T, B, H].
     """
 
-    traced: bool = False
-
-    carried = MappingProxyType({1: 2, 2: 3})  # the state is in a local array during the steps
+    activations: tuple[Activation, ...] = (SIGMOID, TANH, TANH)
+    clip: float = 0.0
+    couple: bool = False
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType, c0: TensorType,
@@ -145,23 +188,34 @@ class Lstm(LstmLayer):
             raise TypeRuleError(f"lstm: c0 is {c0}, expected {h0}")
         if peepholes is not None and peepholes != xw.with_shape((3, h0.shape[1])):
             raise TypeRuleError(f"lstm: peepholes are {peepholes}, expected 3 rows for h0 {h0}")
-        return (y, h, h, *((widest(xw), widest(y)) if self.traced else ()))
+        return y, h, h
 
-    def reference(
-        self, xw: Array, r: Array, h0: Array, c0: Array,
-        peepholes: Array | None = None, lengths: Array | None = None,
-    ) -> tuple[Array, ...]:  # fmt: skip
-        x, weights, h, c = (wide(a) for a in (xw, r, h0, c0))
-        rows = None if peepholes is None else wide(peepholes)
-        y, sums = np.zeros((*x.shape[:2], h.shape[1]), h.dtype), np.zeros_like(x)
-        cells = np.zeros_like(y)
-        for t, alive in steps(x, lengths, self.reverse):
-            sums[t], cells[t] = np.where(alive, x[t] + h @ weights, 0), np.where(alive, c, 0)
-            new_h, new_c = self.advanced(sums[t], c, rows)
-            y[t] = np.where(alive, new_h, 0)
-            h, c = np.where(alive, new_h, h), np.where(alive, new_c, c)
-        trace = (sums, cells) if self.traced else ()
-        return (*(v.astype(xw.dtype) for v in (y, h, c)), *trace)
+    def lower(
+        self, b: Graph, xw: Value, r: Value, h0: Value, c0: Value,
+        peepholes: Value | None = None, lengths: Value | None = None,
+    ) -> list[Value]:  # fmt: skip
+        units = h0.type.shape[1]
+        f, g, last = self.activations
+
+        def step(b: Graph, x: Value, states: Sequence[Value], shared: Shared) -> Sequence[Value]:
+            (h, c), (weights, rows) = states, shared
+            assert weights is not None, "the weights are there"
+            sums = b(Add(), x, b(MatMul(), h, weights))
+
+            def peep(number: int, row: int, cell: Value) -> Value:
+                x = gate(b, sums, number, units)
+                if rows is not None:
+                    row_of_gate = b(Slice((row, 0), (1, units), (1, 1)), rows)
+                    x = b(Add(), x, b(Mul(), b(Broadcast(c.type.shape), row_of_gate), cell))
+                return activated(b, f, self.clip, x)
+
+            i = peep(0, 0, c)
+            forget = b(Sub(), filled(b, 1, i), i) if self.couple else peep(2, 2, c)
+            new = activated(b, g, self.clip, gate(b, sums, 3, units))
+            after = b(Add(), b(Mul(), forget, c), b(Mul(), i, new))
+            return b(Mul(), peep(1, 1, after), activated(b, last, 0.0, after)), after
+
+        return over_steps(b, self, xw, (h0, c0), (r, peepholes), lengths, step)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -172,14 +226,11 @@ class Lstm(LstmLayer):
         yield cls(True, clip=0.5, couple=True), *a, "f32[3,5]", np.array([3, 0], np.int32)
         custom = (("hardsigmoid", 0.2, 0.5), ("relu", 0.0, 0.0), ("affine", 0.5, -0.1))
         yield cls(activations=custom), *a
-        yield cls(traced=True), *a, "f32[3,5]"
-        yield cls(True, traced=True), *a, None, np.array([1, 3], np.int32)
         yield cls(), "f32[1,1,68]", "f32[17,68]", "f32[1,17]", "f32[1,17]"
         yield cls(), "f32[0,2,4]", "f32[1,4]", "f32[2,1]", "f32[2,1]"
         yield cls(), "f32[2,0,4]", "f32[1,4]", "f32[0,1]", "f32[0,1]"
         for d in sorted(FLOATS - {"f32"}):
             yield cls(), f"{d}[2,3,8]", f"{d}[2,8]", f"{d}[3,2]", f"{d}[3,2]"
-            yield cls(traced=True), f"{d}[2,3,8]", f"{d}[2,8]", f"{d}[3,2]", f"{d}[3,2]"
 
 
 class Gru(RecurrentLayer):
@@ -190,16 +241,10 @@ class Gru(RecurrentLayer):
 
     The second form of n (linear before reset) is used where `bias` is given.  The results are y and
     the final h.  ONNX GRU.
-
-    Traced are [T, B, 3H] what goes into z and s, and what goes into n or, with `bias`, the product
-    in it: h·r_h + bias.
     """
-
-    carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
 
     activations: tuple[Activation, ...] = (SIGMOID, TANH)
     clip: float = 0.0
-    traced: bool = False
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType,
@@ -208,26 +253,35 @@ class Gru(RecurrentLayer):
         y, h = recurrent(self, 3, self.activations, 2, xw, r, h0, lengths)
         if bias is not None and bias != xw.with_shape(h0.shape[1:]):
             raise TypeRuleError(f"gru: bias is {bias}, expected one element a unit of h0 {h0}")
-        return (y, h, *((widest(xw),) if self.traced else ()))
+        return y, h
 
-    def reference(
-        self, xw: Array, r: Array, h0: Array,
-        bias: Array | None = None, lengths: Array | None = None,
-    ) -> tuple[Array, ...]:  # fmt: skip
-        f, g = (act(a, self.clip) for a in self.activations)
-        x, weights, h = wide(xw), wide(r), wide(h0)
-        units = h.shape[1]
-        gates, hidden = weights[:, : 2 * units], weights[:, 2 * units :]
-        y, sums = np.zeros((*x.shape[:2], units), h.dtype), np.zeros_like(x)
-        for t, alive in steps(x, lengths, self.reverse):
-            both, fresh = x[t, :, : 2 * units] + h @ gates, x[t, :, 2 * units :]
-            z, s = np.split(f(both), 2, axis=1)
-            last = fresh + (s * h) @ hidden if bias is None else h @ hidden + wide(bias)
-            new = (1 - z) * g(last if bias is None else fresh + s * last) + z * h
-            sums[t] = np.where(alive, np.concatenate([both, last], axis=1), 0)
-            y[t] = np.where(alive, new, 0)
-            h = np.where(alive, new, h)
-        return (y.astype(xw.dtype), h.astype(xw.dtype), *((sums,) if self.traced else ()))
+    def lower(
+        self, b: Graph, xw: Value, r: Value, h0: Value,
+        bias: Value | None = None, lengths: Value | None = None,
+    ) -> list[Value]:  # fmt: skip
+        batch, units = h0.type.shape
+        f, g = self.activations
+
+        def step(b: Graph, x: Value, states: Sequence[Value], shared: Shared) -> Sequence[Value]:
+            (h,), (weights, last) = states, shared
+            assert weights is not None, "the weights are there"
+            fresh = gate(b, x, 2, units)
+            if last is not None:
+                begin = b(Concat(1), gate(b, x, 0, units, 2), b(Broadcast((batch, units)), last))
+                sums = b(Add(), begin, b(MatMul(), h, weights))
+            else:
+                gates = b(Slice((0, 0), (units, 2 * units), (1, 1)), weights)
+                sums = b(Add(), gate(b, x, 0, units, 2), b(MatMul(), h, gates))
+            z, s = (activated(b, f, self.clip, gate(b, sums, i, units)) for i in range(2))
+            if last is not None:
+                inner = b(Add(), fresh, b(Mul(), s, gate(b, sums, 2, units)))
+            else:
+                hidden = b(Slice((0, 2 * units), (units, units), (1, 1)), weights)
+                inner = b(Add(), fresh, b(MatMul(), b(Mul(), s, h), hidden))
+            new = b(Mul(), b(Sub(), filled(b, 1, z), z), activated(b, g, self.clip, inner))
+            return (b(Add(), new, b(Mul(), z, h)),)
+
+        return over_steps(b, self, xw, (h0,), (r, bias), lengths, step)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -236,60 +290,49 @@ class Gru(RecurrentLayer):
         yield cls(reverse=True), *a, "f32[5]"
         yield cls(), *a, None, np.array([1, 3], np.int32)
         yield cls(True, (("softsign", 0.0, 0.0), ("elu", 0.5, 0.0)), 0.5), *a, "f32[5]", "i32[2]"
-        yield cls(traced=True), *a
-        yield cls(True, traced=True), *a, "f32[5]", np.array([1, 3], np.int32)
         yield cls(), "f32[1,1,51]", "f32[17,51]", "f32[1,17]"
         yield cls(), "f32[0,2,3]", "f32[1,3]", "f32[2,1]"
         for d in sorted(FLOATS - {"f32"}):
             yield cls(), f"{d}[2,3,6]", f"{d}[2,6]", f"{d}[3,2]", f"{d}[2]"
-            yield cls(traced=True), f"{d}[2,3,6]", f"{d}[2,6]", f"{d}[3,2]"
 
 
 class Rnn(RecurrentLayer):
     """The plain recurrent layer: h' = f(xw + h·r).
 
-    The results are y and the final h.  ONNX RNN.  Traced is xw + h·r [T, B, H].
+    The results are y and the final h.  ONNX RNN.
     """
-
-    carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
 
     activations: tuple[Activation, ...] = (TANH,)
     clip: float = 0.0
-    traced: bool = False
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType, lengths: TensorType | None = None
     ) -> tuple[TensorType, ...]:
-        y, h = recurrent(self, 1, self.activations, 1, xw, r, h0, lengths)
-        return (y, h, *((widest(xw),) if self.traced else ()))
+        return recurrent(self, 1, self.activations, 1, xw, r, h0, lengths)
 
-    def reference(
-        self, xw: Array, r: Array, h0: Array, lengths: Array | None = None
-    ) -> tuple[Array, ...]:
-        f = act(self.activations[0], self.clip)
-        x, weights, h = wide(xw), wide(r), wide(h0)
-        y, sums = np.zeros(x.shape, h.dtype), np.zeros_like(x)
-        for t, alive in steps(x, lengths, self.reverse):
-            sums[t] = np.where(alive, x[t] + h @ weights, 0)
-            new = f(sums[t])
-            y[t] = np.where(alive, new, 0)
-            h = np.where(alive, new, h)
-        return (y.astype(xw.dtype), h.astype(xw.dtype), *((sums,) if self.traced else ()))
+    def lower(
+        self, b: Graph, xw: Value, r: Value, h0: Value, lengths: Value | None = None
+    ) -> list[Value]:
+        (f,) = self.activations
+
+        def step(b: Graph, x: Value, states: Sequence[Value], shared: Shared) -> Sequence[Value]:
+            (h,), (weights,) = states, shared
+            assert weights is not None, "the weights are there"
+            return (activated(b, f, self.clip, b(Add(), x, b(MatMul(), h, weights))),)
+
+        return over_steps(b, self, xw, (h0,), (r,), lengths, step)
 
     @classmethod
     def examples(cls) -> Examples:
         a = ("f32[3,2,5]", "f32[5,5]", "f32[2,5]")
         yield cls(), *a
         yield cls(reverse=True, clip=0.5), *a, np.array([2, 3], np.int32)
-        yield cls(traced=True), *a
-        yield cls(True, traced=True), *a, np.array([1, 3], np.int32)
         for name in sorted(FORMULAS):
             yield cls(activations=((name, 0.5, 0.25),)), *a
         yield cls(), "f32[1,1,17]", "f32[17,17]", "f32[1,17]"
         yield cls(), "f32[0,2,1]", "f32[1,1]", "f32[2,1]"
         for d in sorted(FLOATS - {"f32"}):
             yield cls(), f"{d}[2,3,2]", f"{d}[2,2]", f"{d}[3,2]"
-            yield cls(traced=True), f"{d}[2,3,2]", f"{d}[2,2]", f"{d}[3,2]"
 
 
 def recurrent(
@@ -322,31 +365,3 @@ def check_activations(op: Op, activations: tuple[Activation, ...], count: int) -
             f"{op.name}: activations are {activations}, expected {count} of "
             f"{' '.join(sorted(FORMULAS))}"
         )
-
-
-def act(which: Activation, clip: float) -> Callable[[Array], Array]:
-    """Return an activation as a function of NumPy arrays."""
-
-    def apply(x: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return np.asarray(activate(NUMPY, which, clip, x))
-
-    return apply
-
-
-def widest(t: TensorType) -> TensorType:
-    """Return the type of what is traced of a tensor: f32 for half precision."""
-    return t.with_dtype("f32") if t.dtype in HALVES else t
-
-
-def wide(a: Array) -> Array:
-    """Return half precision as f32, the rest as it is."""
-    return a.astype(np.result_type(a.dtype, np.float32))
-
-
-def steps(x: Array, lengths: Array | None, reverse: bool) -> list[tuple[int, Array]]:
-    """Return the steps in the order in which they are taken, with the sequences that they touch."""
-    count, batch = x.shape[:2]
-    n = np.full(batch, count) if lengths is None else lengths
-    order = reversed(range(count)) if reverse else range(count)
-    return [(t, (n > t)[:, None]) for t in order]

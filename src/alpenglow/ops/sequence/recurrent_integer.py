@@ -5,19 +5,19 @@ Which sequences share a scale is part of the meaning: all of a step do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Examples, check_dtype, check_rank
+from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
 from alpenglow.ops.quantized.quantize import Quantize
-from alpenglow.ops.sequence.recurrent import SIGMOID, TANH, LstmLayer, recurrent
+from alpenglow.ops.sequence.recurrent import SIGMOID, TANH, Activation, activate, recurrent
 from alpenglow.ops.tensor.movement import Reshape
 from alpenglow.ops.tensor.packing import DOTS, PackMatrix
 
@@ -30,7 +30,7 @@ PANEL = 64
 """How many columns of the weights lie together."""
 
 
-class LstmInteger(LstmLayer):
+class LstmInteger(Primitive):
     """Lstm whose h is u8 where it meets its weights, of a scale that each step finds anew.
 
         q = round(h / s) + z                  s, z: what the range of h and 0 asks for
@@ -45,7 +45,10 @@ class LstmInteger(LstmLayer):
     less their zero points.  All else is as with Lstm.  com.microsoft DynamicQuantizeLSTM.
     """
 
-    rereads = ()  # the packed weights are dense
+    reverse: bool = False
+    activations: tuple[Activation, ...] = (SIGMOID, TANH, TANH)
+    clip: float = 0.0
+    couple: bool = False
 
     def infer(
         self, xw: TensorType, r: TensorType, columns: TensorType, scale: TensorType,
@@ -96,11 +99,31 @@ class LstmInteger(LstmLayer):
             ahead = np.where(alive, new_h, np.float32(0))
         return y, h, c
 
+    def advanced(self, sums: Array, c: Array, peepholes: Array | None) -> tuple[Array, Array]:
+        """Return the next h and c; `sums` are what goes into the gates but for the peepholes."""
+        f, g = (act(a, self.clip) for a in self.activations[:2])
+
+        def peep(gate: Array, row: int, cell: Array) -> Array:
+            return gate if peepholes is None else gate + peepholes[row] * cell
+
+        i, o, forget, cell = np.split(sums, 4, axis=1)
+        i = f(peep(i, 0, c))
+        forget = 1 - i if self.couple else f(peep(forget, 2, c))
+        after = forget * c + i * g(cell)
+        return f(peep(o, 1, after)) * act(self.activations[2], 0.0)(after), after
+
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         xw = ins[0]
         assert xw is not None, "xw is there"
         steps, batch, gates = xw.extents
         return steps * batch * (gates // 4) * gates
+
+    def gradient(self, b: Graph, dys: tuple[Value | None, ...], *operands: Value | None) -> None:
+        raise UnsupportedError(
+            "gradient: lstm_integer has none: its state and weights are rounded to bytes, which is "
+            "flat",
+            hint="differentiate the lstm of floats that it was made of",
+        )
 
     @classmethod
     def examples(cls) -> Examples:
@@ -118,6 +141,16 @@ class LstmInteger(LstmLayer):
         none = ("i8[1,1,256]", "i32[4]", "f32[4]", "f32[2,1]", "f32[2,1]")
         yield cls(activations=(TANH, SIGMOID, TANH)), "f32[0,2,4]", *none
         yield cls(), "f32[2,0,4]", *none[:3], "f32[0,1]", "f32[0,1]"
+
+
+def act(which: Activation, clip: float) -> Callable[[Array], Array]:
+    """Return an activation as a function of NumPy arrays."""
+
+    def apply(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(activate(NUMPY, which, clip, x))
+
+    return apply
 
 
 def grid(m: Any, low: Any, high: Any) -> tuple[Any, Any]:
