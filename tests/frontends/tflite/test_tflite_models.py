@@ -236,3 +236,13 @@ def test_rows_are_those_of_keys() -> None:
 
     with pytest.raises(ModelError, match=r"has not a row for each of i32\[2\]"):
         load(file_of(model))
+
+
+@pytest.mark.parametrize(("step", "place"), [(1, 0), (-1, 3)])
+def test_begin_mask_says_where_an_axis_shrinks(step: int, place: int) -> None:
+    numbers = (np.array(n, np.int32) for n in ([2], [3], [step]))
+    model = one_op("STRIDED_SLICE", ["f32[4]", *numbers], ["f32[]"], "StridedSliceOptions",
+                   begin_mask=1, shrink_axis_mask=1)  # fmt: skip
+    x = np.arange(4, dtype=np.float32)
+
+    assert evaluate(graph_of(model), {"x0": x})["y0"] == place

@@ -59,7 +59,7 @@ def strided_slice(s: Site) -> Made:
         d = next(axes)
         start, count, step = (
             (0, d, 1) if meaning == "all"
-            else (place(s, d, begin[i]), 1, 1) if meaning == "one"
+            else (place(s, d, masked(s, d, begin[i], i, steps[i])), 1, 1) if meaning == "one"
             else part(s, d, begin[i], end[i], steps[i], i)
         )  # fmt: skip
         first.append(start)
@@ -94,6 +94,13 @@ def entries(s: Site, count: int) -> list[tuple[str, int]]:
     if not dots:
         listed += [("all", count)] * (rank - wanted)
     return listed
+
+
+def masked(s: Site, extent: Dim, begin: Dim, i: int, step: int) -> Dim:
+    """Return the place that entry i takes: LiteRT obeys `begin_mask` there, unlike TensorFlow."""
+    if s.option("begin_mask") >> i & 1:
+        return 0 if step > 0 else extent - 1
+    return begin
 
 
 def place(s: Site, extent: Dim, at: Dim) -> Dim:
