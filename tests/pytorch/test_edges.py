@@ -140,3 +140,9 @@ def test_the_incomplete_gamma_function_of_many_sizes(a: float) -> None:
     near = torch.tensor([0.5, 0.99, 0.9999, 1.0, 1.00001, 1.001, 1.5], dtype=torch.float64) * a
     for f in (torch.igamma, torch.igammac):
         assert_equals_eager(f, torch.full_like(near, a), near)
+
+
+@pytest.mark.parametrize("f", [torch.any, torch.all], ids=lambda f: f.__name__)
+def test_any_and_all_over_no_axes_reduce_nothing(f: Callable[..., Any]) -> None:
+    x = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, -0.0]])
+    assert_equals_eager(lambda x: f(x, dim=()), x)

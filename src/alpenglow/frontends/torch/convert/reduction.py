@@ -144,15 +144,21 @@ extreme("min", reduction.ReduceMin, reduction.ArgMin)
 @on("aten.any.dim", "aten.any.default", "aten.any.dims")
 def any_(s: Site, x: Value, dim: Axes = None, keepdim: bool = False) -> Made:
     bits = s.cast(s.cast(x, "bool"), "u8")
-    y = s.g(reduction.ReduceMax(axes_of(dim, x.type.rank), keepdim), bits)
+    y = s.g(reduction.ReduceMax(_axes_or_none(dim, x.type.rank), keepdim), bits)
     return s.cast(s.cast(y, "bool"), s.result.dtype)
 
 
 @on("aten.all.dim", "aten.all.default", "aten.all.dims")
 def all_(s: Site, x: Value, dim: Axes = None, keepdim: bool = False) -> Made:
     bits = s.cast(s.cast(x, "bool"), "u8")
-    y = s.g(reduction.ReduceMin(axes_of(dim, x.type.rank), keepdim), bits)
+    y = s.g(reduction.ReduceMin(_axes_or_none(dim, x.type.rank), keepdim), bits)
     return s.cast(s.cast(y, "bool"), s.result.dtype)
+
+
+def _axes_or_none(dim: Axes, rank: int) -> tuple[int, ...]:
+    """Return axes; an empty list is none of them here, unlike in other reductions."""
+    is_empty = dim is not None and not isinstance(dim, int) and len(dim) == 0
+    return () if is_empty else axes_of(dim, rank)
 
 
 # ── variances ──
