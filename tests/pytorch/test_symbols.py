@@ -165,3 +165,19 @@ def test_a_length_that_is_the_larger_of_two_follows_the_extent() -> None:
     for n in (2, 4, 9, 13):
         x = torch.randn(n, 3)
         np.testing.assert_array_equal(exe(x.numpy()), module(x))
+
+
+def test_dynamic_dimensions_whose_sum_is_fixed_are_refused() -> None:
+    class Stacked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.ones(9, 3, dtype=torch.bool))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            return torch.vstack([x, y, z]).masked_fill(self.mask, 0)
+
+    args = tuple(torch.ones(n, 3) for n in (2, 3, 4))
+    program = torch.export.export(Stacked(), args, dynamic_shapes=({0: AUTO},) * 3)
+
+    with pytest.raises(UnsupportedError, match=r"the program fixes it as f32\[9,3\]"):
+        ag.load(program)

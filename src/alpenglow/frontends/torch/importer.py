@@ -485,6 +485,14 @@ class Importer(StepImporter[Applied]):
                     self.learn(str(said), made)
             stated = stated.bind(self.symbols) if self.symbols else stated
         same = v.type.dtype == stated.dtype and self._agree(v.type.shape, stated.shape)
+        if not same and v.type.rank == stated.rank:
+            # Dynamic dimensions may add up to a number that other operands ask for.
+            pairs = zip(v.type.shape, stated.shape, strict=True)
+            if any(is_open(made) and not is_open(said) for made, said in pairs):
+                raise UnsupportedError(
+                    f"a result is {v.type}, and the program fixes it as {stated}",
+                    hint="fix its dynamic dimensions by shapes=",
+                )
         assert same, f"made {v.type}, PyTorch states {stated}"
         return v
 
