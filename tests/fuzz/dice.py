@@ -19,6 +19,8 @@ LARGEST = 4096
 
 SYMBOLS = {"n": 11, "m": 13}
 """Open extents, and what they are while a model is drafted: numbers that nothing else is."""
+SIZES = ((19, 5), (1, 2), (0, 1))
+"""Other extents for SYMBOLS."""
 
 
 @dataclass

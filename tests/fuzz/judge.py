@@ -102,7 +102,7 @@ class Trial:
     def run(self) -> None:
         """Judge all settings but those in C, whose programs are left in `programs`."""
         try:
-            self.graph = ag.load(self.model)
+            self.graph = self._loaded()
             self.fixed = self._fixed()
         except UnsupportedError as error:
             self.verdict.declined = str(error)
@@ -128,10 +128,14 @@ class Trial:
 
     # ── what is expected ──
 
-    def _fixed(self) -> Graph:
+    def _loaded(self, feeds: Feeds | None = None) -> Graph | StagedModel:
+        """Import the model; for the very extents of feeds, if there are any."""
+        return ag.load(self.model) if feeds is None else loaded(self.model, feeds)
+
+    def _fixed(self) -> Graph | StagedModel:
         is_staged = isinstance(self.graph, StagedModel)
         if is_staged or any(v.type.symbols() for v in self.graph.inputs.values()):
-            return loaded(self.model, self.feedings[0])
+            return self._loaded(self.feedings[0])
         return self.graph
 
     def _is_fixed(self) -> bool:
@@ -142,7 +146,7 @@ class Trial:
         others = [f for f in self.feedings if _shapes(f) != _shapes(self.feedings[0])]
         for feeds in others:
             try:
-                loaded(self.model, feeds)
+                self._loaded(feeds)
                 return False
             except AlpenglowError:
                 continue
@@ -152,7 +156,7 @@ class Trial:
         feeds = self.feedings[number]
         same = _shapes(feeds) == _shapes(self.feedings[0])
         try:
-            graph = self.fixed if same else loaded(self.model, feeds)
+            graph = self.fixed if same else self._loaded(feeds)
             self.references[number] = Reference(graph, feeds)
         except UnsupportedError as error:
             if not number:

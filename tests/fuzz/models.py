@@ -21,6 +21,7 @@ from alpenglow import load
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.frontends.onnx.converters import find
 
+from .dice import SIZES
 from .draft import OPSETS, SYMBOLS, Draft, operators
 from .elements import FLOATS, NARROW, Array, is_whole, limits, name_of
 from .recipe import PATTERNS, RECIPES, STAGED, attempt, grow
@@ -34,9 +35,6 @@ for _found in pkgutil.iter_modules([str(Path(__file__).parent)], prefix=f"{__pac
 KINDS = ((False, False), (False, False), (False, False), (False, False), (True, False),
          (True, False), (False, True), (True, True))  # fmt: skip
 """Whether a draft is open, and whether it is staged."""
-
-SIZES = ((19, 5), (1, 2), (0, 1))
-"""Other extents for SYMBOLS."""
 
 LATEST = onnx.defs.onnx_opset_version()
 
