@@ -16,6 +16,7 @@ import pkgutil
 import resource
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -70,13 +71,20 @@ def judged(format_: Format, program: Program, seed: int, each: float) -> Beside:
     return trial
 
 
+def problems_of(name: str, seeds: Iterable[int], each: float = 0.35) -> tuple[int, list[str]]:
+    """Judge the programs of seeds in this process; return how many cases, and what went wrong."""
+    results = [_tried(format_of(name), seed, each, 0.0) for seed in seeds]
+    said = [f"seed {t.seed}: {t.problems[0]}\n{t.source}" for t in results if t.problems]
+    return sum(t.cases for t in results), said
+
+
 def tried(name: str, seeds: list[int], each: float) -> tuple[list[Tried], int]:
     """Return what seeds show, and how large this process is, in KiB."""
     found = [_tried(format_of(name), seed, each) for seed in seeds]
     return found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _tried(format_: Format, seed: int, each: float) -> Tried:
+def _tried(format_: Format, seed: int, each: float, shrinking: float = 20.0) -> Tried:
     begin = time.monotonic()
     with np.errstate(all="ignore"):
         program = drawn(seed, format_.writer(), format_.opens)
@@ -98,7 +106,7 @@ def _tried(format_: Format, seed: int, each: float) -> Tried:
     t.odd = [h for h in v.ran.values() if h != "same"]
     t.problems = v.problems
     if v.problems:
-        small, problem = shrunk(format_, program, seed, each, v.problems[0])
+        small, problem = shrunk(format_, program, seed, each, v.problems[0], shrinking)
         t.source, t.problems = str(small), [problem, *v.problems[1:]]
     t.seconds = time.monotonic() - begin
     return t
@@ -106,7 +114,7 @@ def _tried(format_: Format, seed: int, each: float) -> Tried:
 
 def shrunk(
     format_: Format, program: Program, seed: int, each: float, problem: Problem,
-    seconds: float = 20.0,
+    seconds: float,
 ) -> tuple[Program, Problem]:  # fmt: skip
     """Return the program without lines and outputs that the problem does not need."""
     until = time.monotonic() + seconds

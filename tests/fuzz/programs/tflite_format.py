@@ -42,7 +42,7 @@ class TfliteFormat:
     name = "litert"
     opens = False
     nan = False
-    tiny = True
+    tiny = False
 
     def writer(self) -> TfliteWriter:
         """Return what writes a new program."""
@@ -69,9 +69,9 @@ class TfliteFormat:
             for d, name in zip(it.get_input_details(), program.inputs, strict=True):
                 it.set_tensor(d["index"], feeds[name])
             it.invoke()
+            results = [it.get_tensor(d["index"]) for d in it.get_output_details()]
         except (RuntimeError, ValueError) as error:
             raise Undefined(f"litert: {error}"[:120]) from error
-        results = [it.get_tensor(d["index"]) for d in it.get_output_details()]
         return dict(zip(ag.load(content).outputs, results, strict=True))
 
     def more(
