@@ -128,3 +128,14 @@ def test_operators_without_integers_are_refused() -> None:
     wanted = r"ATAN2 \(1 node at .*\): there is no converter for quantised i8"
     with pytest.raises(UnsupportedError, match=wanted):
         load(file_of(model))
+
+
+def test_reference_sums_of_a_fully_connected_layer_round_halves_away_from_zero() -> None:
+    w = np.array([[1]], np.int8)
+    model = one_op("FULLY_CONNECTED", ["i8[4,1]", w], ["i8[4,1]"], "FullyConnectedOptions")
+    for tensor, scale in zip(model["subgraphs"][0]["tensors"], (0.5, 1.0, 1.0), strict=True):
+        tensor["quantization"] = {"scale": np.array([scale], np.float32), "zero_point": np.array([0])}
+    x = np.array([[-143 // 2], [-3], [3], [5]], np.int8)
+
+    for rounding, wanted in (("xnnpack", [-36, -2, 2, 2]), ("reference", [-36, -2, 2, 3])):
+        assert ag.compile(file_of(model), rounding=rounding)(x).ravel().tolist() == wanted

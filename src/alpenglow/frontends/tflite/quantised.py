@@ -163,7 +163,8 @@ def multiplied(
     return s.g(op, sums, spread(s, multipliers, sums, at), offset)
 
 
-GREATEST = {"even": np.inf, "double": 2.0**30, "double_up": 2.0**30, "single": 2.0**14}
+GREATEST = {"even": np.inf, "double": 2.0**30, "double_up": 2.0**30, "single": 2.0**14,
+            "single_away": 2.0**30}
 """What multipliers are less than, see `Requantize`."""
 
 

@@ -48,6 +48,7 @@ FITS = 2.0**30
 FACTORS: Mapping[str, tuple[frozenset[str], str]] = {
     "even": (frozenset({"i32", "f32"}), "f32"),
     "single": (frozenset({"i32", "i64"}), "f64"),
+    "single_away": (frozenset({"i32"}), "f64"),
     "double": (frozenset({"i32"}), "f64"),
     "double_up": (frozenset({"i32"}), "f64"),
 }
@@ -161,7 +162,8 @@ class Requantize(Elementwise):
 
     With another `rounding` the product is one of integers: of x in i32 or i64, and the first 31
     bits of a multiplier in f64, which is 0 or at least 2^-32.  "single" shifts it once, and halves
-    go up; the multiplier is less than 2^14, an i64 less than 2^47.  "double" shifts it by 31 bits
+    go up; the multiplier is less than 2^14, an i64 less than 2^47.  "single_away" shifts it once,
+    too, and halves go away from zero; the multiplier is less than 2^30.  "double" shifts it by 31 bits
     and from there to the result, where halves go away from zero; the multiplier is less than 2^30.
     TFLite's reference kernels do so, and firmware (gemmlowp, `MultiplyByQuantizedMultiplier`).
     "double_up" is the same but that halves go up, as LiteRT's own products of matrices (ruy) do.
@@ -222,6 +224,8 @@ class Requantize(Elementwise):
             low = m.shift_right(m.mul(m.bit_and(x, (1 << 16) - 1), digits), 16)
             high = m.add(m.mul(m.shift_right(x, 16), digits), low)
             return _rounded(m, high, m.sub(15, exponent))
+        if self.rounding == "single_away":
+            return _rounded_away(m, m.mul(x, digits), m.sub(31, exponent))
         left = m.maximum(exponent, 0)
         first = _rounded(m, m.mul(x, digits), m.sub(31, left))
         if self.rounding == "double_up":
@@ -246,7 +250,7 @@ class Requantize(Elementwise):
             yield cls(dtype, 3, 100), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
             yield cls(dtype, 0, most), "f32[3,7]", "f32[3,7]", f"{dtype}[3,7]"
             yield cls(dtype, least, most, fits=True), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
-            for rounding in ("single", "double", "double_up"):
+            for rounding in ("single", "single_away", "double", "double_up"):
                 op = cls(dtype, least, most, rounding=rounding)
                 for factor in (0.5, 0.3, 2.0**-20, 0.0, 1.75, 2.0**-31):
                     yield op, sums, np.full(8, factor), zero

@@ -64,7 +64,8 @@ def quantised_fully_connected(s: Site) -> Made:
         sums = biased(s, sums, s.reshaped(bias, w.type.shape[1:]))
     parts = scales(s, 0, 1, multiplied=False)
     left = is_left(s)
-    rounding = "double_up" if left else "single"
+    wide = sums.type.dtype == "i64"
+    rounding = "double_up" if left else "single" if wide else "single_away"
     return kept(s, requantised(s, sums, parts, rounding, 1, activation=True, reference=left))
 
 
