@@ -134,7 +134,8 @@ def test_reference_sums_of_a_fully_connected_layer_round_halves_away_from_zero()
     w = np.array([[1]], np.int8)
     model = one_op("FULLY_CONNECTED", ["i8[4,1]", w], ["i8[4,1]"], "FullyConnectedOptions")
     for tensor, scale in zip(model["subgraphs"][0]["tensors"], (0.5, 1.0, 1.0), strict=True):
-        tensor["quantization"] = {"scale": np.array([scale], np.float32), "zero_point": np.array([0])}
+        step = np.array([scale], np.float32)
+        tensor["quantization"] = {"scale": step, "zero_point": np.array([0])}
     x = np.array([[-143 // 2], [-3], [3], [5]], np.int8)
 
     for rounding, wanted in (("xnnpack", [-36, -2, 2, 2]), ("reference", [-36, -2, 2, 3])):

@@ -302,7 +302,7 @@ def attempt(d: Draw, op: str) -> bool:
 
 
 ADDS_ZEROS = re.compile(r"gcd|lcm|conv|attention|matmul|@|einsum|linear|bmm|addmm|mv|dot|outer|"
-                        "inner|kron|pool|resize|interpolate|cumsum|trace|CONV|MAT|FULLY|POOL|RESIZE|"
+                        "inner|kron|prod|pool|resize|interpolate|cumsum|trace|CONV|MAT|FULLY|POOL|RESIZE|"
                         "window|var|_norm|FAKE_QUANT|mode")  # fmt: skip
 """Steps that may add products by 0: if those of infinities count is left open."""
 

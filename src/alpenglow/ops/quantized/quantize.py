@@ -163,9 +163,10 @@ class Requantize(Elementwise):
     With another `rounding` the product is one of integers: of x in i32 or i64, and the first 31
     bits of a multiplier in f64, which is 0 or at least 2^-32.  "single" shifts it once, and halves
     go up; the multiplier is less than 2^14, an i64 less than 2^47.  "single_away" shifts it once,
-    too, and halves go away from zero; the multiplier is less than 2^30.  "double" shifts it by 31 bits
-    and from there to the result, where halves go away from zero; the multiplier is less than 2^30.
-    TFLite's reference kernels do so, and firmware (gemmlowp, `MultiplyByQuantizedMultiplier`).
+    too, and halves go away from zero; the multiplier is less than 2^30.  "double" shifts it by 31
+    bits and from there to the result, where halves go away from zero; the multiplier is less than
+    2^30.  TFLite's reference kernels do so, and firmware (gemmlowp,
+    `MultiplyByQuantizedMultiplier`).
     "double_up" is the same but that halves go up, as LiteRT's own products of matrices (ruy) do.
     """
 
