@@ -15,7 +15,7 @@ from alpenglow.ir.dims import symbol
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.control.loop import While
+from alpenglow.ops.control.loop import Scan, While
 from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.ops.tensor.movement import Broadcast
 
@@ -166,16 +166,20 @@ def anchor_node(body: Graph) -> Node | None:
 def carried_operand(instr: Instr, result: int = 0) -> int | None:
     """Return which operand an operator writes into for a result (`Op.carried`); None: into none.
 
-    Of a fused instruction it is one that its last node alone reads, as it is; of a loop the first
-    value of what it carries.
+    Of a fused instruction it is one that its last node alone reads, as it is; of a loop, fused or
+    not, the first value of what it carries.
     """
     if isinstance(instr.op, While):
         return 1 + result
     if instr.body is None:
         return instr.op.carried.get(result)
     outputs = list(instr.body.outputs.values())
-    node = outputs[0].producer if len(outputs) == 1 else None
-    if node is None or 0 not in node.op.carried or outputs[0] is not node.results[0]:
+    node = outputs[0].producer
+    if node is not None and isinstance(node.op, Scan):
+        return result if result < node.op.carried_count else None
+    if node is None or len(outputs) > 1 or outputs[0] is not node.results[0]:
+        return None
+    if 0 not in node.op.carried:
         return None
     v = node.inputs[node.op.carried[0]]
     position = next((i for i, x in enumerate(instr.body.inputs.values()) if x is v), None)

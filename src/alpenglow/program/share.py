@@ -4,8 +4,7 @@ That is allowed where every element of the result is computed from the operand's
 same place and from nothing else of it: elementwise operators, all of whose results at a place are
 computed before one is stored there, and operands that a fused instruction meets only after its
 heavy part.  An operator may say so of a result itself (`Op.carried`).  Where such an operator
-writes into an input for an output, the input is copied to the output first, and written there: a
-loop may then leave the copy out (`runtime.staged.turns`).
+writes into an input for an output, the input is copied to the output first, and written there.
 
 A variable is computed in place where that is allowed, or where all who read what it has at entry
 come before all who write what it has at exit.
