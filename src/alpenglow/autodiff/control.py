@@ -3,7 +3,7 @@
 The gradient of a loop is a loop over the same iterations in the opposite order.  It carries the
 gradients of the carried values and stacks those of scanned rows.  Each iteration recomputes the
 body from the values that were carried into it and from its products, which the forward loop stacks
-for this.  The gradient of a captured value is a sum over all iterations: that of weights is one
+for this.  The gradient of a captured value is a sum over all iterations: for weights it is one
 product of stacked rows after the loop (`autodiff/totals.py`), any other is added up in the loop.
 The gradient of a branch is a branch on the same condition, which recomputes the region that ran.
 The results are loops and branches, so they have gradients as well.

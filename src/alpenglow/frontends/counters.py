@@ -1,9 +1,9 @@
 """Counters of loops: carried integers at which a body slices, for which a graph has no symbols.
 
 Exporters spell ``table[k] = row`` by slices, shapes and ranges that begin at `k`.  While such a
-body is imported, symbols stand for the integers that the loop carries from a constant on.  What the
-import concludes from the first turn is then shown for all turns: each counter lies between its
-first value and the last one that the condition or the count of the loop lets a turn have.  In the
+body is imported, symbols stand for the integers that the loop carries from a constant on.  The
+conclusions of the import about the first turn are then proved for all turns: each counter lies
+between its first value and the last one that the condition or the count of the loop allows.  In the
 region, a slice at a symbol becomes one that reads at the counter.
 """
 
@@ -263,7 +263,7 @@ def _every(g: Graph) -> Iterator[Node]:
 
 
 def _value(g: Graph, x: Dim, counters: Mapping[str, Value]) -> Value:
-    """Return what a sum of counters is, an i64."""
+    """Return the value of a sum of counters, an i64."""
     affine = _affine(x, counters.keys())
     if affine is None or not isinstance(affine[1], int):
         raise UnsupportedError(f"a loop slices at {x}")

@@ -1,4 +1,4 @@
-"""Random numbers in loops: each turn draws under keys that follow from those of the turn before."""
+"""Random numbers in loops: each turn draws under a key that the last turn makes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice
 def drawn_under(g: Graph, names: Sequence[str]) -> dict[str, Value]:
     """Let the body of a loop carry its random keys, behind inputs `names`; return the next keys.
 
-    Each turn makes two keys of one: that under which it draws, and that of the next turn.  So no
-    turn of a loop in a loop draws what another does.
+    Each turn splits its key in two: it draws under one, and hands the other to the next turn.  So
+    no two turns draw the same numbers, in nested loops either.
     """
     following: dict[str, Value] = {}
     for name in [n for n, v in g.inputs.items() if v.hidden]:

@@ -315,7 +315,7 @@ def pad_pad(g: Graph, node: Node) -> Rewritten:
 def add_pads(g: Graph, node: Node) -> Rewritten:
     """pad(x, a, n + b) + pad(y, a + m, b) + … => pad(concat(x, y, …), a, b)   for m of x, n of y
 
-    What lies between them is zeros, unless more is to be added there.
+    A gap between two of them is filled with zeros, unless another sum follows.
     """
     pads = _added_pads(g, node)
     first, x = min(pads, key=lambda pad: pad[0].before, default=(Pad((), ()), node.output))

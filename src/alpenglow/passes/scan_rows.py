@@ -2,9 +2,9 @@
 
 Such a body treats the rows of all tensors alike, the sequences of a batch in a recurrent network.
 `as_rows` writes it on matrices of these rows, whatever shapes the model has them in: [B, H], [H],
-[1, B, H].  What the iterations share is computed before the loop, and so are products of scanned
-rows.  The result is a fused node that
-holds the loop (`loops/control/scan.py` is its kernel).
+[1, B, H].  Values that the iterations share are computed before the loop, and so are products of
+scanned rows.  The result is a fused node that holds the loop (`loops/control/scan.py` is its
+kernel).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Shared:
 def as_rows(g: Graph, node: Node) -> Node | None:
     """Append the fused node that computes a scan by rows; return None if its body is not of rows.
 
-    What it shares between iterations is appended, too.
+    Values that iterations share are appended, too.
     """
     assert isinstance(node.op, Scan), "loops with a count"
     (body,) = node.regions
@@ -128,7 +128,7 @@ class _Rows:
     # ── values ──
 
     def shared(self, s: _Shared, shape: Matrix) -> Value:
-        """Return what iterations share as a matrix of the region."""
+        """Return a value that iterations share as a matrix of the region."""
         v = s.value
         small = self._small(v, s.shape, shape)
         if small is None:
@@ -299,7 +299,7 @@ class _Rows:
                 raise _Unsuitable
 
     def _before(self, node: Node, operands: Sequence[_Shared]) -> _Shared:
-        """Compute before the loop what all iterations share; what is stretched stays small."""
+        """Compute a value before the loop; a stretched value stays small."""
         shape = node.output.type.shape
         if isinstance(node.op, Broadcast):
             (x,) = operands
@@ -312,7 +312,7 @@ class _Rows:
         return s.value if s.value.type.shape == s.shape else self.g(Broadcast(s.shape), s.value)
 
     def _only_columns(self, x: TensorType, y: TensorType) -> None:
-        """Decline operands that differ from the result along another axis than that of columns."""
+        """Decline an operand that differs from the result along an axis other than the columns."""
         axis = self.column_axis(y if y.rank else x)
         lead = [(*t.shape[:axis], *t.shape[axis + 1 :]) for t in (x, y)]
         if x.rank != y.rank or lead[0] != lead[1]:

@@ -1,4 +1,4 @@
-"""What the kernel of a scan of rows stores, and when.
+"""The values that the kernel of a scan of rows stores, and the stages that store them.
 
 The depth of a value is the most products that lie behind it.  Stage d of an iteration computes what
 has depth d and is stored (a `Root`); the products of depth d + 1 follow.
@@ -26,7 +26,7 @@ QUICK = (Abs, Add, Broadcast, Cast, Clip, Concat, Equal, Greater, Less, Maximum,
 @dataclass(frozen=True)
 class Target:
     """Where a value is stored: a result of the loop, or the local array of a value, from a column
-    on.  What `is_state` is carried into the next iteration."""
+    on.  If `is_state`, the next iteration begins with it."""
 
     place: int | Value
     column: int = 0
@@ -59,7 +59,7 @@ class Product:
 class Mask:
     """A row whose `condition` is false in an iteration hands on what it carries.
 
-    What is stacked of it is then `otherwise`, by the number of the result.
+    Its rows of stacked results are then those of `otherwise`, by the number of the result.
     """
 
     condition: Value
@@ -218,7 +218,7 @@ class Plan:
         self.stages[stage].targets.setdefault(v, []).append(target)
 
     def _kept(self) -> list[Value]:
-        """Return what a later stage reads and is slow to compute; it computes the rest again."""
+        """Return the slow values that a later stage reads; it computes quick ones again."""
         products = {p.result: p for p in self.products}
         kept: dict[Value, None] = {}
         for node in self.body.nodes:
@@ -288,5 +288,5 @@ class Plan:
 
 
 def _reads_elements(node: Node) -> bool:
-    """Return True if a node computes elements from those of its operands."""
+    """Return True if a node computes elements from elements of its operands."""
     return isinstance(node.op, Elementwise | Slice | Broadcast)

@@ -1,7 +1,7 @@
 """Groups of rows that take the iterations of a scan together, and local arrays of their columns.
 
-The product of one row reads the weights row by row, as they lie in memory, several rows at a time;
-that of a group reads them once for all of its rows, a few columns at a time, with sums in
+The product of one row reads the weights row by row, as they lie in memory, several rows at a time.
+The product of a group reads them once for all of its rows, a few columns at a time, with sums in
 registers.  Either way an element's sum takes the weights' rows in turn, so that its bits do not
 depend on the grouping.
 """

@@ -103,7 +103,7 @@ class _Kernel:
         return self.k.b.let(self.k.pulled(mask.condition, [s, coord(0)], self.leaves()))
 
     def blank(self, mask: Mask, s: Coord) -> None:
-        """Store what is stacked of a row for which the mask does not hold."""
+        """Store the stacked results of a row for which the mask does not hold."""
         self.compute_row([Root(v, (Target(i),)) for i, v in mask.otherwise.items()], s)
 
     def iterate(self) -> None:
@@ -144,7 +144,7 @@ class _Kernel:
         self.group.add_product(sums, self.arrays[p.rows], self.leaves()[p.weights])
 
     def compute(self, roots: Sequence[Root]) -> None:
-        """Compute values of the present stage and store them, those of one width together."""
+        """Compute values of the present stage and store them; values of one width share a loop."""
         if not roots:
             return
         mask = self.plan.mask
@@ -178,7 +178,7 @@ class _Kernel:
         else:
             self.arrays[place].write(self.row, u, value)
 
-    # ── what is known of values in the present stage ──
+    # ── values that the present stage may read ──
 
     def leaves(self) -> dict[Value, Source]:
         plan = self.plan

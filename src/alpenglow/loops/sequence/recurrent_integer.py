@@ -282,7 +282,7 @@ class Steps:
 def cell(
     k: Loops, op: LstmInteger, peepholes: Source | None
 ) -> Callable[[list[Expr], Expr, Coord], tuple[Expr, Expr]]:
-    """Return what makes the next h and c of some units of the sums of their gates and c."""
+    """Return a function from the sums of gates and c of some units to their next h and c."""
     f, g = (_function(k, a, op.clip) for a in op.activations[:2])
     last = _function(k, op.activations[2], 0.0)
 

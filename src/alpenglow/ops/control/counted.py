@@ -96,7 +96,7 @@ class _Counted:
         """Return output i of the region."""
         return self.region.outputs[self.names[i]]
 
-    # ── what is carried ──
+    # ── carried values ──
 
     def _hand_on(self) -> None:
         """Capture what each iteration hands on as it is."""
@@ -190,7 +190,7 @@ class _Counted:
         return None
 
     def _truth(self, condition: Value | None) -> bool | None:
-        """Return what a condition is in all iterations; None if it changes."""
+        """Return the value of a condition in all iterations; None if it changes."""
         while condition is not None and condition.array is None:
             match condition.producer:
                 case Node(Reshape() | Broadcast() | Transpose(), [x]):
@@ -291,7 +291,7 @@ class _Counted:
             self.stacks[i] = self._into(outer, line)
 
     def _into(self, first: Value, line: Line) -> Callable[[Value], Value]:
-        """Return what puts stacked rows in the place of those of another value."""
+        """Return a function that replaces rows of a value by stacked ones."""
         extent, rest = int(first.type.shape[0]), first.type.shape[1:]
         low, high = line.ends(self.count)
         ones, zeros = (1,) * len(rest), (0,) * len(rest)

@@ -16,7 +16,7 @@ from alpenglow.program import Instr
 class Faults:
     """A word for each check of a call, in which kernels leave what is out of range.
 
-    `values` are those of the symbols in the call.
+    `values` holds the values of the symbols in the call.
     """
 
     def __init__(self, checks: Sequence[InRange], values: Mapping[str, int]) -> None:

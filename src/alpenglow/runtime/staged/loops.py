@@ -153,7 +153,7 @@ def _none_of(t: TensorType | None, axis: int) -> Array:
 
 
 def _stacked(rows: Sequence[Array], axis: int = 0, reverse: bool = False) -> Array:
-    """Return what the turns of a loop made as one array along a new `axis`.
+    """Return the results of all turns of a loop as one array along a new `axis`.
 
     Raises FeedError where the shapes of the turns differ.
     """
