@@ -7,6 +7,7 @@ code under settings is compared with it (`judge.Trial`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +45,9 @@ class Format(Protocol):
     """Whether the runtime says what becomes of NaN."""
     tiny: bool
     """Whether the runtime computes with denormal numbers; otherwise they are 0."""
+
+    def session(self) -> AbstractContextManager[object]:
+        """Return a context in which programs are drawn and run."""
 
     def writer(self) -> Writer:
         """Return what writes a new program."""

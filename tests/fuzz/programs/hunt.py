@@ -85,6 +85,11 @@ def tried(name: str, seeds: list[int], each: float) -> tuple[list[Tried], int]:
 
 
 def _tried(format_: Format, seed: int, each: float, shrinking: float = 20.0) -> Tried:
+    with format_.session():
+        return _in_session(format_, seed, each, shrinking)
+
+
+def _in_session(format_: Format, seed: int, each: float, shrinking: float) -> Tried:
     begin = time.monotonic()
     with np.errstate(all="ignore"):
         program = drawn(seed, format_.writer(), format_.opens)

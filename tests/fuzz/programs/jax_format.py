@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -64,6 +65,11 @@ class JaxFormat:
     nan = True
     tiny = False
     _last: tuple[Program | None, Any] = (None, None)
+
+    def session(self) -> AbstractContextManager[Any]:
+        """Return a context in which elements may have 64 bits, as other tests may not have them."""
+        made: AbstractContextManager[Any] = jax.enable_x64(True)
+        return made
 
     def writer(self) -> JaxWriter:
         """Return what writes a new program."""

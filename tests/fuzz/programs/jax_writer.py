@@ -16,8 +16,6 @@ from jax import numpy as jnp
 from ..elements import Array, Shape
 from ..inference import Declined
 
-jax.config.update("jax_enable_x64", True)
-
 NAMES = {"float32": "float", "float64": "double"}
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
           "float16", "bfloat16", "float", "double", "complex64")  # fmt: skip

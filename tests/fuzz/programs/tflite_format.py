@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -43,6 +44,10 @@ class TfliteFormat:
     opens = False
     nan = False
     tiny = False
+
+    def session(self) -> AbstractContextManager[None]:
+        """Return a context for programs, which need none."""
+        return nullcontext()
 
     def writer(self) -> TfliteWriter:
         """Return what writes a new program."""

@@ -6,6 +6,7 @@ import logging
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,10 @@ class TorchFormat:
     opens = True
     nan = True
     tiny = True
+
+    def session(self) -> AbstractContextManager[None]:
+        """Return a context for programs, which need none."""
+        return nullcontext()
 
     def writer(self) -> TorchWriter:
         """Return what writes a new program."""
