@@ -278,7 +278,7 @@ def test_show_lists_the_stages_with_their_docs(folder: Path) -> None:
     lines = alpenglow("show --list").stdout.splitlines()
 
     assert [line.split()[0] for line in lines] == list(STAGE_DOCS)
-    assert lines[0].endswith("the model as it was read")
+    assert lines[0].endswith("the model as it was imported")
 
 
 def test_show_prints_open_extents_after_import(folder: Path) -> None:

@@ -13,7 +13,7 @@ import alpenglow as ag
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.store import Store
 from alpenglow.compiler import compile_graph
-from alpenglow.compiler.pipeline import table
+from alpenglow.compiler.pipeline import every_pass, table
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES
@@ -22,7 +22,7 @@ from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
 from alpenglow.ops.elementwise.comparison import Equal
 from alpenglow.ops.elementwise.logic import BitNot
 from alpenglow.ops.product.contraction import Conv
-from alpenglow.passes.table import disorder, properties
+from alpenglow.passes.table import RENAMED, Pass, disorder, inserted, properties
 from alpenglow.program import Instr, Program
 
 
@@ -51,6 +51,15 @@ def test_the_stages_stand_in_an_order_with_reasons() -> None:
     for before, later, why in reasons:
         swapped = {before: later, later: before}
         assert disorder([by_name[swapped.get(p.name, p.name)] for p in rows], reasons), why
+
+
+@pytest.mark.parametrize(("old", "name"), RENAMED.items())
+def test_old_names_of_passes_work(old: str, name: str) -> None:
+    names = [p.name for p in every_pass()]
+    rows = inserted(every_pass(), [Pass("own", same, after=old)])
+
+    assert old not in names
+    assert [p.name for p in rows][names.index(name) + 1] == "own"
 
 
 def ran(machine: str, options: ag.Options) -> list[str]:

@@ -31,7 +31,8 @@ MISTAKES = (
         "op.group, op.bands, op.edges)\n    return spatial > 1",
     ),
     Mistake(
-        "concat asks for identity where it means position", "machines/vector/passes/unpacks.py",
+        "concat asks for identity where it means position",
+        "machines/vector/passes/propagate_layout.py",
         "if not full and i != last:", "if not full and v is not node.inputs[-1]:",
     ),
     Mistake(
@@ -96,7 +97,7 @@ MISTAKES = (
         "wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)", "wins = k.m.gt(x, y)",
     ),
     Mistake(
-        "reflection repeats the edge", "machines/vector/passes/borders.py",
+        "reflection repeats the edge", "machines/vector/passes/expand_padding.py",
         "axis, count if leading else extent - 2, count, -1)]",
         "axis, count - 1 if leading else extent - 1, count, -1)]",
     ),

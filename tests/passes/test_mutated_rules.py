@@ -20,7 +20,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, FLOATS, TensorType
-from alpenglow.machines.vector.passes.unpacks import sink_unpacks
+from alpenglow.machines.vector.passes.propagate_layout import propagate_layout
 from alpenglow.passes.absorb import absorb
 from alpenglow.passes.cse import cse
 from alpenglow.passes.recover import recover
@@ -37,7 +37,7 @@ PASSES: dict[str, tuple[Callable[[Graph], Graph], float]] = {
     "recover": (recover, 1e-4),
     "simplify": (simplify, 0),
     "sink": (sink, 0),
-    "unpacks": (sink_unpacks, 0),
+    "propagate_layout": (propagate_layout, 0),
 }
 """Each pass with the tolerance that it has on floats of 32 bits."""
 

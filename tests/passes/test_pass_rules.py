@@ -16,7 +16,13 @@ from alpenglow.compiler.pipeline import properties_after, table
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.rewrite import Rewritten, Rule, Rules
 from alpenglow.machines.registry import machines
-from alpenglow.machines.vector.passes import borders, promote, separate, signs, unpacks
+from alpenglow.machines.vector.passes import (
+    expand_padding,
+    f16_to_f32,
+    propagate_layout,
+    separate,
+    to_u8_i8,
+)
 from alpenglow.ops.tensor.movement import Pad
 from alpenglow.passes import (
     absorb,
@@ -35,17 +41,17 @@ from pass_cases import FOLDER, Case, cases, check_meaning, check_text, fired
 
 RULES: dict[str, tuple[Rules, ...]] = {
     "absorb": (absorb.rules,),
-    "borders": (borders.rules,),
-    "halves": (recover.rules, recover.fast_rules),
-    "promote": (promote.rules,),
+    "expand_padding": (expand_padding.rules,),
+    "recover_f16": (recover.rules, recover.fast_rules),
+    "f16_to_f32": (f16_to_f32.rules,),
     "quantized": (quantized.rules, unsigned.rules, pointwise.rules, tables.rules),
     "recover": (recover.rules,),
     "separate": (separate.largest, separate.means),
-    "signs": (signs.rules,),
+    "to_u8_i8": (to_u8_i8.rules,),
     "simplify": (simplify.rules,),
     "sink": (sink.rules,),
     "stored": (stored.rules,),
-    "unpacks": (unpacks.rules,),
+    "propagate_layout": (propagate_layout.rules,),
 }
 """The rules of which a file has cases."""
 
@@ -53,36 +59,41 @@ PASSES = {p.name: p for p in table(Options(precision="bf16", keep=("kept",), mem
 """All passes, as they are where halves are asked for, one result is to be kept, and memory is
 short."""
 
-ALIKE = {"captures": "control", "tidy": "simplify", "settle": "widen", "prepare": "widen"}
+ALIKE = {
+    "captures": "control",
+    "tidy": "simplify",
+    "fold_again": "dequantize_rest",
+    "prepare": "dequantize_rest",
+}
 """Passes that run what another runs, and so make the same of its cases."""
 
 TOLERANCE = {
     "absorb": 1e-4,
-    "batch": 1e-3,
+    "tile_batch": 1e-3,
     "exact": 0.02,
-    "few_bits": 1e-5,
+    "low_bit_matmul": 1e-5,
     "groups": 1e-5,
-    "halves": 1e-2,
-    "demand": 1e-5,
-    "condense": 1e-5,
+    "recover_f16": 1e-2,
+    "slice_to_used": 1e-5,
+    "fold_upsample": 1e-5,
     "layout": 1e-5,
     "phases": 1e-5,
     "precision": 0.1,
     "quantized": 1e-6,
-    "roll": 1e-5,
+    "stream_rows": 1e-5,
     "recover": 1e-4,
     "round": 0.02,
     "round_blocks": 0.02,
     "separate": 1e-6,
     "ungroup": 1e-5,
-    "widen_few_bits": 1e-5,
+    "dequantize_low_bit": 1e-5,
     "winograd": 1e-3,
 }
 """What rounds differently afterwards; all others compute the same bits."""
 
 ONCE = {
     "precision": "contractions of halves have results of f32 too",
-    "roll": "what is computed by rows stands in buffers that hold several values in turn",
+    "stream_rows": "what is computed by rows stands in buffers that hold several values in turn",
     "schedule": "it makes a program of a graph",
     "views": "it moves what stands in buffers of its own",
 }
@@ -134,7 +145,7 @@ def test_a_rule_without_a_case_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         """pad(x, 0) => x"""
         return None
 
-    monkeypatch.setattr(borders, "planted", planted, raising=False)
+    monkeypatch.setattr(expand_padding, "planted", planted, raising=False)
 
     assert without_case(every_rule()) == [f"{__name__}.pad_nothing"]
 

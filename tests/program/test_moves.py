@@ -22,9 +22,9 @@ from alpenglow.program.moves import _Group, _Sums, moved
 from alpenglow.program.order import MemoryGraph
 from alpenglow.program.recompute import smaller
 from alpenglow.program.reorder import reorder
-from alpenglow.program.roll import arena_of
 from alpenglow.program.schedule import schedule
 from alpenglow.program.share import share
+from alpenglow.program.stream_rows import arena_of
 from alpenglow.program.units import Units
 from alpenglow.program.verify import verify
 from alpenglow.train.step import RATE, Rules, training_step

@@ -17,8 +17,8 @@ from alpenglow.ops.tensor.movement import Broadcast
 from alpenglow.ops.tensor.order import TopK
 from alpenglow.program.interpret import interpret
 from alpenglow.program.recompute import recompute
-from alpenglow.program.roll import arena_of
 from alpenglow.program.schedule import schedule
+from alpenglow.program.stream_rows import arena_of
 
 
 def chains(before: int, width: int = 256) -> ag.Graph:

@@ -29,7 +29,7 @@ from alpenglow.machines.proof import summary
 from alpenglow.machines.registry import kernels
 from alpenglow.ops.control.jump import Jump
 from alpenglow.passes.keep import check_kept
-from alpenglow.passes.table import Pass
+from alpenglow.passes.table import Pass, current_name
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
 
@@ -48,9 +48,9 @@ def described(p: Pass) -> str:
 
 
 STAGE_DOCS: dict[str, str] = {
-    IMPORT: "the model as it was read",
+    IMPORT: "the model as it was imported",
     **{p.name: described(p) for p in every_pass()},
-    EMIT: "the kernels, and the table of which runs when",
+    EMIT: "code generation: the kernels, and the table of the order in which they run",
 }
 
 
@@ -99,7 +99,7 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
     source = read(request)
     if source.staged:
         click.echo("this is the first part; the rest is imported when its data are known", err=True)
-    stage = source.after if after is None else after
+    stage = source.after if after is None else current_name(after, list(STAGE_DOCS))
     if stage not in STAGE_DOCS:
         close = meant(stage, STAGE_DOCS)
         hint = "" if close else ", ".join(STAGE_DOCS)

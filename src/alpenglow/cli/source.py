@@ -38,6 +38,7 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact
 from alpenglow.passes.keep import check_kept
+from alpenglow.passes.table import current_name
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
 from alpenglow.runtime.archive import archive
@@ -169,8 +170,8 @@ def read(request: Request) -> ModelSource:
 def read_text(path: Path) -> ModelSource:
     """Read what `show -o` wrote: the text, and the constants beside it."""
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
-    after = first.removeprefix(MARK).strip()
     known = (IMPORT, *(p.name for p in every_pass()))
+    after = current_name(first.removeprefix(MARK).strip(), known)
     if after not in known:
         raise ParseError(
             f"text after '{after}' cannot be read back",

@@ -51,19 +51,19 @@ from alpenglow.passes.attention import whole_in_f32
 from alpenglow.passes.choices import tuned
 from alpenglow.passes.control import shrink_control
 from alpenglow.passes.cse import cse
-from alpenglow.passes.demand import compute_what_is_read
 from alpenglow.passes.exact import keep_exact, rounds
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
-from alpenglow.passes.heads import share_heads
 from alpenglow.passes.indices import clamp_indices
 from alpenglow.passes.keep import known_as
 from alpenglow.passes.lower import lower
 from alpenglow.passes.precision import reduce_precision
 from alpenglow.passes.quantized import integers
 from alpenglow.passes.recover import recover, recover_halves
+from alpenglow.passes.share_kv_heads import share_kv_heads
 from alpenglow.passes.simplify import simplify
 from alpenglow.passes.sink import sink
+from alpenglow.passes.slice_to_used import slice_to_used
 from alpenglow.passes.stored import read_stored
 from alpenglow.passes.table import (
     Choices,
@@ -71,6 +71,7 @@ from alpenglow.passes.table import (
     Properties,
     Reason,
     brought,
+    current_name,
     disorder,
     held_after,
     ignoring_target,
@@ -91,49 +92,49 @@ from alpenglow.program.bind import bind
 from alpenglow.program.limit import require_fit
 from alpenglow.program.recompute import recompute
 from alpenglow.program.reorder import reorder
-from alpenglow.program.roll import roll
+from alpenglow.program.stream_rows import stream_rows
 from alpenglow.program.unfold import unfold
 from alpenglow.program.verify import verify
 
 REASONS: tuple[Reason, ...] = (
-    ("control", "stored", "weights that a loop captures stand in its region"),
-    ("clamp", "fold", "a check of what is constant would be answered, and gone"),
-    ("stored", "fold", "what weights are stored in is gone once they are floats"),
-    ("fold", "simplify", "rules look for constants"),
-    ("simplify", "quantized", "scales stand where rules look for them"),
-    ("quantized", "widen", "the integers of weights are gone once they are floats"),
-    ("widen", "recover", "patterns hold numbers that models may have quantised"),
-    ("quantized", "absorb", "scales worked into quantised weights are no longer theirs"),
+    ("control", "stored", "weights that a loop captures move into its region"),
+    ("clamp", "fold", "folding would replace checks of constant indices by their results"),
+    ("stored", "fold", "folding replaces packed integers of weights by floats"),
+    ("fold", "simplify", "rewrite rules match constants"),
+    ("simplify", "quantized", "simplified scales stand where the rules expect them"),
+    ("quantized", "dequantize_rest", "dequantizing replaces the integers of weights by floats"),
+    ("dequantize_rest", "recover", "constants of a pattern may be quantized in the model"),
+    ("quantized", "absorb", "a scale folded into quantized weights changes their integers"),
     ("quantized", "lower", "integer products are composites"),
-    ("simplify", "recover", "a pattern stands in its simplest form"),
+    ("simplify", "recover", "patterns are written in simplified form"),
     ("recover", "absorb", "a scale inside a pattern belongs to the pattern"),
-    ("halves", "absorb", "a scale inside a pattern belongs to the pattern"),
-    ("absorb", "sink", "a bias that has joined its convolution stops no transpose"),
-    ("sink", "lower", "rules on composites fire only while there are composites"),
-    ("lower", "tidy", "what lowering made is simplified"),
-    ("absorb", "settle", "absorbed scales are work on constants"),
-    ("tidy", "settle", "simplified nodes leave less to compute"),
-    ("settle", "merge", "equal constants make nodes equal"),
-    ("settle", "captures", "only constants move into regions"),
-    ("captures", "prepare", "weights are packed where they are constants"),
-    ("lower", "heads", "attention is written out"),
-    ("heads", "merge", "a mask becomes one for all heads in each layer"),
-    ("merge", "demand", "what equal nodes read is read by one"),
-    ("demand", "precision", "whether halves pay is a matter of how much is computed"),
-    ("merge", "precision", "what several read is rounded once"),
-    ("precision", "prepare", "what is packed has the type that it is multiplied in"),
+    ("recover_f16", "absorb", "a scale inside a pattern belongs to the pattern"),
+    ("absorb", "sink", "a bias inside a convolution stops no transpose"),
+    ("sink", "lower", "rewrite rules on composites need composites"),
+    ("lower", "tidy", "lowering exposes redundant operators"),
+    ("absorb", "fold_again", "absorbed scales are arithmetic on constants"),
+    ("tidy", "fold_again", "simplification leaves fewer constants to compute"),
+    ("fold_again", "merge", "nodes with equal constants are equal"),
+    ("fold_again", "captures", "only constants move into regions"),
+    ("captures", "prepare", "constant weights are packed, captured values are not"),
+    ("lower", "share_kv_heads", "lowering writes attention as matrix multiplications and softmax"),
+    ("share_kv_heads", "merge", "masks that were repeated for each head become equal"),
+    ("merge", "slice_to_used", "one merged node then has all readers of its value"),
+    ("slice_to_used", "precision", "half precision pays by the amount of computation"),
+    ("merge", "precision", "a value with several readers is rounded once"),
+    ("precision", "prepare", "weights are packed in the dtype of their multiplication"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
-    ("fuse", "schedule", "an instruction is a fused node"),
-    ("schedule", "reorder", "what lives when is known of an order"),
-    ("reorder", "recompute", "what need not wait is not made again"),
-    ("recompute", "roll", "rows of what is kept roll"),
-    ("schedule", "roll", "each buffer holds one value, whose rows are known"),
-    ("roll", "views", "what moves into windows of rows is no addressing of whole values"),
-    ("schedule", "views", "only a Program has memory to view"),
+    ("fuse", "schedule", "one fused node becomes one instruction"),
+    ("schedule", "reorder", "lifetimes of values need an order"),
+    ("reorder", "recompute", "a value with a short lifetime needs no recomputation"),
+    ("recompute", "stream_rows", "values that stay in memory are computed row by row"),
+    ("schedule", "stream_rows", "each buffer holds one value, whose rows are known"),
+    ("stream_rows", "views", "a copy into a window of rows cannot become a view"),
+    ("schedule", "views", "only a Program has buffers to view"),
     ("views", "share", "a view must not be mistaken for a buffer of its own"),
-    ("share", "unfold", "what is computed in place is known of each region by itself"),
-    ("unfold", "lifetimes", "regions are planned with what is around them"),
-    ("lifetimes", "plan", "what is alive together must not overlap"),
+    ("share", "unfold", "each region decides by itself what is computed in place"),
+    ("unfold", "lifetimes", "buffers of regions are planned with those around them"),
+    ("lifetimes", "plan", "buffers that are live together must not overlap"),
 )
 
 
@@ -180,77 +181,87 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
         return fitted
 
     return (
-        Pass("clamp", ignoring_target(clamp_indices), "indices out of range are no errors",
+        Pass("clamp", ignoring_target(clamp_indices),
+             "clamp indices that are out of range, instead of raising an error",
              when=lambda choices: choices.indices == "clamp", only='indices="clamp"',
              redefines=True),
-        Pass("exact", ignoring_target(keep_exact), "activations are not rounded though they may be",
+        Pass("exact", ignoring_target(keep_exact),
+             "keep activations in f32 where a model allows to quantize them",
              when=lambda choices: choices.activations == "f32", only='activations="f32"',
              redefines=True, ahead=rounds),
         Pass("control", ignoring_target(shrink_control),
-             "loops carry what changes, and compute the rest once", on=(Control,)),
-        Pass("stored", ignoring_target(read_stored), "arithmetic on stored weights is recognised",
+             "move loop-invariant computation out of loops", on=(Control,)),
+        Pass("stored", ignoring_target(read_stored),
+             "recognize arithmetic that unpacks stored weights",
              on=(Cast,)),
         Pass("fold", lambda g, t: fold(g, but=(Dequantize,)),
-             "what is constant is computed now, but quantised weights stay"),
-        Pass("simplify", ignoring_target(simplify), "algebra on the model as written"),
-        Pass("quantized", ignoring_target(integers), "quantised models are computed in integers",
+             "constant folding, except of quantized weights"),
+        Pass("simplify", ignoring_target(simplify), "algebraic simplification"),
+        Pass("quantized", ignoring_target(integers), "compute quantized operators in integers",
              fast=True, steps=True, on=QUANTIZED),
-        Pass("widen", ignoring_target(fold),
-             "quantised weights of what is left in floats become floats"),
+        Pass("dequantize_rest", ignoring_target(fold),
+             "dequantize the weights of operators that stay in floats"),
         Pass("recover", ignoring_target(recover),
-             "LayerNorm, GELU and softmax written out become one", on=WRITTEN_OUT),
-        Pass("halves", ignoring_target(recover_halves),
-             "those of halves, which overflow as written", fast=True, on=WRITTEN_OUT),
+             "replace the operators of LayerNorm, GELU or softmax by one operator", on=WRITTEN_OUT),
+        Pass("recover_f16", ignoring_target(recover_halves),
+             "the same for f16 patterns, whose separate operators would overflow",
+             fast=True, on=WRITTEN_OUT),
         Pass("absorb", ignoring_target(absorb),
-             "scales, shifts and pads join convolution and matmul",
+             "fold scales, shifts and padding into convolutions and matmuls",
              on=(Add, Sub, Mul, Div, Neg, Pad, BatchNorm, Attention)),
-        Pass("sink", ignoring_target(sink), "transposes move down until they meet and cancel",
+        Pass("sink", ignoring_target(sink), "move transposes down until pairs of them cancel",
              on=(Transpose, Reshape)),
-        Pass("lower", lowered, "composites become primitives",
+        Pass("lower", lowered, "lowering: replace composite operators by primitives",
              makes=primitive),
-        Pass("tidy", ignoring_target(simplify), "algebra on what lowering exposed",
+        Pass("tidy", ignoring_target(simplify), "algebraic simplification after lowering",
              needs=primitive),
-        Pass("settle", ignoring_target(fold), "scaled weights and what else became constant",
+        Pass("fold_again", ignoring_target(fold),
+             "constant folding after lowering, e.g. of scaled weights",
              needs=primitive),
         Pass("captures", ignoring_target(shrink_control),
-             "what loops capture and became constant stands in their regions",
+             "move captured constants into the regions of loops",
              needs=primitive, on=(Control,)),
-        Pass("heads", ignoring_target(share_heads),
-             "keys that are repeated for heads of attention are shared",
+        Pass("share_kv_heads", ignoring_target(share_kv_heads),
+             "read keys and values once per group of attention heads (GQA)",
              needs=primitive, on=(Softmax,)),
-        Pass("merge", ignoring_target(cse), "equal nodes become one",
+        Pass("merge", ignoring_target(cse), "common subexpression elimination",
              needs=primitive),
-        Pass("demand", ignoring_target(compute_what_is_read),
-             "operators compute only the slices of their results that are read",
+        Pass("slice_to_used", ignoring_target(slice_to_used),
+             "compute only those slices of results that are read",
              needs=primitive, fast=True, on=(Slice, Gather)),
-        Pass("precision", narrow, "contractions take halves",
+        Pass("precision", narrow, "convert operands of convolutions and matmuls to half precision",
              needs=primitive, steps=True,
              when=lambda choices: choices.precision != "f32", only='precision="bf16" or "f16"'),
-        Pass("prepare", ignoring_target(fold), "weights are packed: folding again"),
+        Pass("prepare", ignoring_target(fold), "constant folding of packed weights"),
         Pass("fuse", fused,
-             "elementwise operators join what makes their operands",
+             "operator fusion: elementwise operators and their producers",
              needs=primitive, makes=properties("fused")),
-        Pass("schedule", ignoring_target(schedule), "Graph becomes Program",
+        Pass("schedule", ignoring_target(schedule),
+             "turn the Graph into a Program: one order of instructions",
              needs=primitive, makes=properties("program", "values")),
-        Pass("reorder", ignoring_target(reorder), "what waits for its readers does not wait long",
+        Pass("reorder", ignoring_target(reorder), "reorder instructions to lower peak memory",
              needs=properties("program", "values")),
         Pass("recompute", within(partial(recompute, progress=choices.progress)),
-             "what waits long is made again, where memory is short",
+             "rematerialization: recompute values to meet a memory limit",
              needs=properties("program", "values"),
-             when=lambda choices: choices.memory_nbytes is not None, only="a limit of memory"),
-        Pass("roll", within(roll),
-             "chains are computed a few rows at a time, where memory is short",
+             when=lambda choices: choices.memory_nbytes is not None, only="a memory limit"),
+        Pass("stream_rows", within(stream_rows),
+             "compute chains of operators row by row to meet a memory limit",
              needs=properties("program", "values"), breaks=properties("values"),
-             when=lambda choices: choices.memory_nbytes is not None, only="a limit of memory"),
-        Pass("views", ignoring_target(eliminate_copies), "moves become addressing",
+             when=lambda choices: choices.memory_nbytes is not None, only="a memory limit"),
+        Pass("views", ignoring_target(eliminate_copies),
+             "replace copies by views (address arithmetic)",
              needs=program, breaks=properties("values")),
-        Pass("share", ignoring_target(share), "results take over the memory of dying operands",
+        Pass("share", ignoring_target(share),
+             "write results into the memory of operands at their last use",
              needs=program),
-        Pass("unfold", ignoring_target(unfold), "loops and branches become jumps",
+        Pass("unfold", ignoring_target(unfold), "turn loops and branches into jumps",
              needs=program),
-        Pass("lifetimes", ignoring_target(mark_lifetimes), "alloc and free mark what is alive",
+        Pass("lifetimes", ignoring_target(mark_lifetimes),
+             "mark the lifetime of each buffer with alloc and free",
              needs=program, makes=properties("lifetimes")),
-        Pass("plan", ignoring_target(plan), "buffers receive addresses",
+        Pass("plan", ignoring_target(plan),
+             "static memory planning: give each buffer its offset in the arena",
              needs=properties("lifetimes"), makes=properties("planned")),
     )  # fmt: skip
 
@@ -305,9 +316,10 @@ def run_stages(
     if isinstance(ir, Graph) and options.keep:
         options = replace(options, keep=tuple(known_as(ir, options.keep)))
     rows = with_user_passes(table(options)[0], options.passes)
+    names = [p.name for p in rows]
+    resume = current_name(resume, names)
     held = held_after(resume, rows)
     if resume:
-        names = [p.name for p in rows]
         if resume not in names:
             raise OptionError(f"no pass is called '{resume}'; there are {', '.join(names)}")
         rows = rows[names.index(resume) + 1 :]

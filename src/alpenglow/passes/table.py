@@ -20,7 +20,26 @@ Properties = frozenset[str]
 """Names of what holds of a graph or program at some place of the table: "primitive", "planned"."""
 
 Reason = tuple[str, str, str]
-"""A pass, one that stands behind it, and why."""
+"""A pass, a later pass, and the reason for this order."""
+
+RENAMED = {
+    "bands": "tile_rows",
+    "batch": "tile_batch",
+    "borders": "expand_padding",
+    "condense": "fold_upsample",
+    "demand": "slice_to_used",
+    "few_bits": "low_bit_matmul",
+    "halves": "recover_f16",
+    "heads": "share_kv_heads",
+    "promote": "f16_to_f32",
+    "roll": "stream_rows",
+    "settle": "fold_again",
+    "signs": "to_u8_i8",
+    "unpacks": "propagate_layout",
+    "widen": "dequantize_rest",
+    "widen_few_bits": "dequantize_low_bit",
+}
+"""Names of passes until version 0.1, and the present ones.  The old names work for one release."""
 
 
 class Choices(Protocol):
@@ -134,12 +153,18 @@ def inserted(table: Sequence[Pass], rows: Iterable[Pass]) -> tuple[Pass, ...]:
     stages = list(table)
     for p in rows:
         names = [s.name for s in stages]
+        after = current_name(p.after, names)
         if p.name in names:
             raise OptionError(f"there is a pass called '{p.name}' already")
-        if p.after not in names:
+        if after not in names:
             raise OptionError(f"pass '{p.name}' runs after '{p.after}', which is none of {names}")
-        stages.insert(names.index(p.after) + 1, p)
+        stages.insert(names.index(after) + 1, p)
     return tuple(stages)
+
+
+def current_name(name: str, known: Sequence[str]) -> str:
+    """Return the present name of a pass; a name that no pass has is returned as it is."""
+    return name if name in known else RENAMED.get(name, name)
 
 
 def brought(

@@ -20,7 +20,7 @@ from alpenglow.base import deadline
 from alpenglow.base.progress import Progress, silent
 from alpenglow.program.instr import Program
 from alpenglow.program.moves import moved
-from alpenglow.program.roll import arena_of, roll
+from alpenglow.program.stream_rows import arena_of, stream_rows
 from alpenglow.program.units import Order, Unit, Units
 
 SMALL = 20
@@ -47,7 +47,7 @@ def recompute(program: Program, limit: int, progress: Progress = silent) -> Prog
     free = arena_of(program, limit)
     if free <= limit:
         return program
-    rolled = arena_of(roll(program, limit), limit)
+    rolled = arena_of(stream_rows(program, limit), limit)
     if rolled <= limit:
         return program
     units, target = Units(program), limit
@@ -70,7 +70,7 @@ def recompute(program: Program, limit: int, progress: Progress = silent) -> Prog
         target -= max(taken - limit, limit // 100) // 2
     progress(SAVING, less, less)
     best = _least(units, [*tried, lives])
-    if arena_of(best, limit) <= limit or arena_of(roll(best, limit)) < rolled:
+    if arena_of(best, limit) <= limit or arena_of(stream_rows(best, limit)) < rolled:
         return best
     return program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpenglow.ir.dims import is_open
 from alpenglow.program.instr import Program
 from alpenglow.program.moves import moved
-from alpenglow.program.roll import arena_of
+from alpenglow.program.stream_rows import arena_of
 from alpenglow.program.units import Units
 
 

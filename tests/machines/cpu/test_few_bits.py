@@ -85,7 +85,7 @@ def stage(g: Graph, target: str, name: str) -> Graph:
 
 def kept(g: Graph, target: str = "x86-64-v4") -> list[MatMulFewBits]:
     """Return the products of weights that stay in few bits."""
-    made = stage(g, target, "widen")
+    made = stage(g, target, "dequantize_rest")
     return [n.op for n in made.nodes if isinstance(n.op, MatMulFewBits)]
 
 
@@ -140,7 +140,7 @@ def test_groups_that_do_not_fit_are_rounded_and_multiplied_in_floats(
     target: str, group: int, size: int
 ) -> None:
     g = rounded(2, "u4", group, size=size)
-    ops = {type(n.op) for n in stage(g, target, "widen").nodes}
+    ops = {type(n.op) for n in stage(g, target, "dequantize_rest").nodes}
 
     assert RoundGroups in ops and MatMulGroups not in ops
 

@@ -19,7 +19,7 @@ from alpenglow.machines.vector.operators.winograd import (
     WinogradOutput,
     transforms,
 )
-from alpenglow.machines.vector.passes import bands, winograd
+from alpenglow.machines.vector.passes import tile_rows, winograd
 from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.ops.elementwise.arithmetic import Add
 from alpenglow.ops.product.contraction import Conv
@@ -218,7 +218,7 @@ def test_a_pool_whose_windows_lie_across_bands_stays_whole() -> None:
 
 @pytest.mark.rest
 def test_bands_do_not_read_filters_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bands, "READS", 0)
+    monkeypatch.setattr(tile_rows, "READS", 0)
     split, _ = banded(network())
 
     assert operators(split).count("winograd_output") == 2
@@ -236,7 +236,7 @@ def test_products_that_somebody_else_reads_stay_whole() -> None:
     g.output("patches", v)
     before = len(g.nodes)
 
-    assert len(bands.split_bands(g, small_cache(1)).nodes) == before
+    assert len(tile_rows.split_bands(g, small_cache(1)).nodes) == before
 
 
 @pytest.mark.rest

@@ -15,22 +15,26 @@ from alpenglow.machines.vector import loop_forms
 from alpenglow.machines.vector.operators.layout import Pack, Unpack
 from alpenglow.machines.vector.operators.winograd import WinogradOutput
 from alpenglow.machines.vector.passes.activations import round_groups
-from alpenglow.machines.vector.passes.bands import split_bands
-from alpenglow.machines.vector.passes.batch import split_batches
 from alpenglow.machines.vector.passes.blocks import has_blocks, read_blocks, stored
-from alpenglow.machines.vector.passes.borders import borders
-from alpenglow.machines.vector.passes.condense import condense
-from alpenglow.machines.vector.passes.few_bits import keep_few_bits, weights, widen_few_bits
+from alpenglow.machines.vector.passes.expand_padding import expand_padding
+from alpenglow.machines.vector.passes.f16_to_f32 import f16_to_f32
+from alpenglow.machines.vector.passes.fold_upsample import fold_upsample
 from alpenglow.machines.vector.passes.groups import multiply_groups
 from alpenglow.machines.vector.passes.in_f32 import faster_in_f32
 from alpenglow.machines.vector.passes.layout import layout
+from alpenglow.machines.vector.passes.low_bit_matmul import (
+    dequantize_low_bit,
+    low_bit_matmul,
+    weights,
+)
 from alpenglow.machines.vector.passes.phases import phases
 from alpenglow.machines.vector.passes.pitch import spread_rows
-from alpenglow.machines.vector.passes.promote import promote
+from alpenglow.machines.vector.passes.propagate_layout import propagate_layout
 from alpenglow.machines.vector.passes.separate import separate
-from alpenglow.machines.vector.passes.signs import signs
+from alpenglow.machines.vector.passes.tile_batch import split_batches
+from alpenglow.machines.vector.passes.tile_rows import split_bands
+from alpenglow.machines.vector.passes.to_u8_i8 import to_u8_i8
 from alpenglow.machines.vector.passes.ungroup import ungroup
-from alpenglow.machines.vector.passes.unpacks import sink_unpacks
 from alpenglow.machines.vector.passes.winograd import winograd
 from alpenglow.machines.vector.select import compiles, kernel_for
 from alpenglow.machines.vector.templates import templates
@@ -65,55 +69,61 @@ def passes(choices: Choices) -> Sequence[Pass]:
 
     return (
         Pass("round_blocks", lambda g, t: round_groups(g, t, choices.keep, stored),
-             "activations that meet weights in blocks are rounded by groups",
+             "quantize activations in groups, where weights are stored in blocks",
              after="exact", redefines=True, ahead=has_blocks,
              when=in_bytes, only='activations="int8"'),
-        Pass("blocks", read_blocks, "weights that are stored in blocks are read as they are",
+        Pass("blocks", read_blocks,
+             "multiply by block-quantized weights without dequantizing them first",
              after="round_blocks", fast=True, ahead=has_blocks, on=(Dequantize,)),
         Pass("round", lambda g, t: round_groups(g, t, choices.keep, weights),
-             "activations that meet other weights of few bits are, too",
+             "quantize activations in groups, for other low-bit weights",
              after="quantized", redefines=True, when=in_bytes, only='activations="int8"'),
         Pass("groups", multiply_groups,
-             "products of what is rounded by groups are of integers where weights are",
+             "multiply group-quantized activations by integer weights in integers",
              after="round", fast=True, on=(Dequantize,)),
-        Pass("few_bits", keep_few_bits, "products by quantised weights keep these in few bits",
+        Pass("low_bit_matmul", low_bit_matmul,
+             "weight-only quantization: keep low-bit weights of matmuls packed",
              after="groups", fast=True, on=(Dequantize,)),
-        Pass("widen_few_bits", widen_few_bits,
-             "products of many rows by weights of few bits are of bf16",
+        Pass("dequantize_low_bit", dequantize_low_bit,
+             "dequantize low-bit weights to bf16 for matmuls of many rows",
              needs=primitive, after="merge", fast=True,
              when=lambda choices: choices.precision == "bf16", only='precision="bf16"'),
-        Pass("signs", ignoring_target(signs), "contractions of bytes become those of u8 by i8",
+        Pass("to_u8_i8", ignoring_target(to_u8_i8),
+             "write int8 convolutions and matmuls as u8 × i8",
              needs=primitive, after="precision", fast=True, on=(Conv, MatMul)),
-        Pass("promote", ignoring_target(promote), "contractions of f16 are computed in f32",
-             needs=primitive, after="signs", fast=True, on=(Conv, MatMul)),
-        Pass("condense", condense, "convolutions of upsampled images are those of small ones",
-             needs=primitive, after="promote", fast=True, on=(Gather,)),
-        Pass("winograd", winograd, "fewer multiplications for convolutions by 3x3",
-             needs=primitive, after="condense", fast=True, on=(Conv, ConvFilter)),
-        Pass("phases", phases, "transposed convolutions are computed phase by phase",
+        Pass("f16_to_f32", ignoring_target(f16_to_f32),
+             "compute f16 convolutions and matmuls in f32",
+             needs=primitive, after="to_u8_i8", fast=True, on=(Conv, MatMul)),
+        Pass("fold_upsample", fold_upsample, "fold upsampling into the convolution that reads it",
+             needs=primitive, after="f16_to_f32", fast=True, on=(Gather,)),
+        Pass("winograd", winograd, "Winograd convolution for 3×3 kernels",
+             needs=primitive, after="fold_upsample", fast=True, on=(Conv, ConvFilter)),
+        Pass("phases", phases, "split transposed convolutions into one convolution per phase",
              needs=primitive, after="winograd", on=(Conv,)),
-        Pass("ungroup", ungroup, "groups that are too narrow to fill vectors are joined",
+        Pass("ungroup", ungroup, "join groups of convolutions that are narrower than a vector",
              needs=primitive, after="phases", fast=True, on=(Conv,)),
-        Pass("layout", layout, "blocked tensors, packed weights",
+        Pass("layout", layout, "choose layouts: blocked tensors (NCHWc), packed weights",
              needs=primitive, after="ungroup"),
-        Pass("unpacks", ignoring_target(sink_unpacks),
-             "tensors stay blocked from one convolution to the next",
+        Pass("propagate_layout", ignoring_target(propagate_layout),
+             "keep tensors in the blocked layout between convolutions",
              needs=primitive, after="layout", on=(Pack, Unpack)),
-        Pass("borders", ignoring_target(borders),
-             "padding with what is inside becomes strips beside it",
-             needs=primitive, after="unpacks", on=(Pad,)),
+        Pass("expand_padding", ignoring_target(expand_padding),
+             "write reflect and edge padding as slices that are concatenated",
+             needs=primitive, after="propagate_layout", on=(Pad,)),
         Pass("separate", lambda g, t: separate(g, t, choices.numerics == "fast"),
-             "pooling by large windows goes along one axis after the other",
-             needs=primitive, after="borders", when=lambda choices: choices.memory_nbytes is None,
-             only="no limit of memory", on=(MaxPool, AveragePool)),
-        Pass("batch", split_batches, "samples that do not fit the cache run in parts",
+             "pool by large windows along one axis after the other",
+             needs=primitive, after="expand_padding",
+             when=lambda choices: choices.memory_nbytes is None,
+             only="no memory limit", on=(MaxPool, AveragePool)),
+        Pass("tile_batch", split_batches, "tiling: run a batch in parts that fit the cache",
              needs=primitive, after="prepare"),
-        Pass("bands", split_bands, "images whose patches do not fit the cache, in bands",
-             needs=primitive, after="batch", on=(WinogradOutput,)),
+        Pass("tile_rows", split_bands,
+             "tiling: run Winograd convolutions on groups of rows that fit the cache",
+             needs=primitive, after="tile_batch", on=(WinogradOutput,)),
         Pass("pitch", spread_rows,
-             "rows and planes that would fall into one cache set are moved apart",
+             "pad rows and planes that would share a cache set",
              needs=program, after="share", when=lambda choices: choices.memory_nbytes is None,
-             only="no limit of memory"),
+             only="no memory limit"),
     )  # fmt: skip
 
 

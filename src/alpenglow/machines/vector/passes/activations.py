@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
-from alpenglow.machines.vector.passes.few_bits import Weights
 from alpenglow.machines.vector.passes.groups import fits
+from alpenglow.machines.vector.passes.low_bit_matmul import Weights
 from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.quantized.groups import RoundGroups
 from alpenglow.passes.keep import names_of

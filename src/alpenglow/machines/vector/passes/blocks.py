@@ -1,7 +1,7 @@
 """Weights that a model stores in blocks of few bits are packed as they are, once and for all.
 
 Such a weight is a dequantize of bytes [columns, blocks, bytes of a block] whose scales and zero
-points stay one a block (MatMulNBits).  A product by it is that of `few_bits`, but nothing is
+points stay one a block (MatMulNBits).  It is multiplied as by `low_bit_matmul`, but nothing is
 spelled out on the way there: bytes of the file go to their places in panels.  Where rows are open,
 that is done before code is made for any of their kinds, and all share the panels.
 """
@@ -17,7 +17,8 @@ from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.machines.vector.operators.few_bits import NIBBLES
-from alpenglow.machines.vector.passes.few_bits import (
+from alpenglow.machines.vector.passes.groups import fits, multiplied_in_bytes
+from alpenglow.machines.vector.passes.low_bit_matmul import (
     HALF,
     SMALLEST,
     Weights,
@@ -25,7 +26,6 @@ from alpenglow.machines.vector.passes.few_bits import (
     multiplied,
     pays,
 )
-from alpenglow.machines.vector.passes.groups import fits, multiplied_in_bytes
 from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.quantized.groups import RoundGroups
 from alpenglow.ops.quantized.quantize import Dequantize

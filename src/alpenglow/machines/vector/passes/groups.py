@@ -15,7 +15,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
 from alpenglow.machines.vector.operators.few_bits import NIBBLES
 from alpenglow.machines.vector.operators.quantized import MatMulGroups, QuantizeGroups
-from alpenglow.machines.vector.passes.few_bits import HALF, Weights, panels_of, weights
+from alpenglow.machines.vector.passes.low_bit_matmul import HALF, Weights, panels_of, weights
 from alpenglow.ops.product.contraction import MatMul
 from alpenglow.ops.quantized.groups import STEPS, RoundGroups
 

@@ -23,7 +23,7 @@ HALF = 128
 rules = Rules()
 
 
-def signs(g: Graph) -> Graph:
+def to_u8_i8(g: Graph) -> Graph:
     """Make u8 of the left operands of contractions of bytes, and i8 of their weights."""
     return rules.exhaust(g)
 

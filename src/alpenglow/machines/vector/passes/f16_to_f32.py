@@ -18,7 +18,7 @@ from alpenglow.ops.tensor.movement import stretch, unstretched
 rules = Rules()
 
 
-def promote(g: Graph) -> Graph:
+def f16_to_f32(g: Graph) -> Graph:
     """Compute contractions of f16 in f32."""
     return rules.exhaust(g)
 

@@ -34,7 +34,7 @@ Chains = tuple[tuple[int, int, int], ...]
 """Where chains begin and end, and how many rows of their results are a step."""
 
 
-def roll(program: Program, limit: int) -> Program:
+def stream_rows(program: Program, limit: int) -> Program:
     """Return the program with rows of some chains computed a few at a time, if it must be.
 
     Each buffer holds one value.  If no choice keeps to the limit, the one is returned that takes

@@ -9,7 +9,7 @@ import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
-from alpenglow.machines.vector.passes.condense import condense
+from alpenglow.machines.vector.passes.fold_upsample import fold_upsample
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.tensor.gather import Gather
 
@@ -36,7 +36,7 @@ def upsampled(
 
 
 def is_condensed(g: Graph) -> bool:
-    return not any(isinstance(n.op, Gather) for n in condense(g.copy(), CPU).nodes)
+    return not any(isinstance(n.op, Gather) for n in fold_upsample(g.copy(), CPU).nodes)
 
 
 @pytest.mark.parametrize(

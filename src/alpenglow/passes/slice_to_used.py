@@ -57,7 +57,7 @@ Demand = Part | None
 """Which part of a value is read; None for the whole."""
 
 
-def compute_what_is_read(g: Graph) -> Graph:
+def slice_to_used(g: Graph) -> Graph:
     """Compute parts of values of which no more is read, behind products."""
     demands = _demands(g)
     made: dict[Value, Value] = {}

@@ -105,7 +105,7 @@ class Weights:
         return op.reference(stored)
 
 
-def keep_few_bits(g: Graph, target: Target) -> Graph:
+def low_bit_matmul(g: Graph, target: Target) -> Graph:
     """Read weights of few bits as they are stored, where that pays."""
     for node in list(g.nodes):
         match node:
@@ -261,7 +261,7 @@ def _width(extent: Dim, columns: int, parts: int, target: Target) -> int:
     return min(range(best, best // 2, -1), key=lambda c: -vectors % c)
 
 
-def widen_few_bits(g: Graph, target: Target) -> Graph:
+def dequantize_low_bit(g: Graph, target: Target) -> Graph:
     """Let products of many rows have their weights in floats, where bf16 are multiplied faster.
 
     Products of few rows by weights of few bits stay: these are read faster still.

@@ -31,7 +31,7 @@ REPEATED = 20
 """What making an element of the upsampled image costs, in multiply-adds."""
 
 
-def condense(g: Graph, target: Target) -> Graph:
+def fold_upsample(g: Graph, target: Target) -> Graph:
     """Compute convolutions of upsampled images from the small ones, where that pays."""
     nodes = len(g.nodes)
     for node in list(g.nodes):

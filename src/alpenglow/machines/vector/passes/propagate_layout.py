@@ -24,7 +24,7 @@ from alpenglow.ops.window.pooling import AveragePool, MaxPool
 rules = Rules()
 
 
-def sink_unpacks(g: Graph) -> Graph:
+def propagate_layout(g: Graph) -> Graph:
     """Move unpacks down until they meet packs and cancel, or a result is asked for."""
     rules.apply(g)
     for node in g.nodes:

@@ -19,7 +19,7 @@ from alpenglow.ops.reduction.reduction import ReduceSum
 from alpenglow.ops.reduction.softmax import Softmax
 from alpenglow.ops.tensor.generate import Iota
 from alpenglow.ops.tensor.movement import Broadcast, Slice, Transpose
-from alpenglow.passes.demand import compute_what_is_read
+from alpenglow.passes.slice_to_used import slice_to_used
 
 ROWS, FEATURES = 6, 8
 
@@ -51,7 +51,7 @@ def test_a_part_of_a_mask_is_computed_anew() -> None:
         "seen": np.array([True, False, True, True, True, True]),
     }
     (expected,) = evaluate(causal(), feeds).values()
-    g = compute_what_is_read(causal())
+    g = slice_to_used(causal())
     sliced = [n.inputs[0] for n in g.nodes if isinstance(n.op, Slice)]
     (actual,) = evaluate(g, feeds).values()
 
@@ -78,7 +78,7 @@ def halved(depth: int, by: Callable[[Graph, Value], Value]) -> Graph:
 def test_what_shares_values_or_is_long_takes_no_time_and_no_stack(depth: int) -> None:
     g = halved(depth, lambda g, x: g(Maximum(), x, x))
     (expected, total) = evaluate(g, {}).values()
-    made = evaluate(compute_what_is_read(g), {})
+    made = evaluate(slice_to_used(g), {})
 
     np.testing.assert_array_equal(made["last"], expected)
     np.testing.assert_array_equal(made["all"], total)

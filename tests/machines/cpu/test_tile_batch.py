@@ -13,7 +13,7 @@ import alpenglow as ag
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.machines.vector.operators.winograd import WinogradInput
-from alpenglow.machines.vector.passes import bands, batch
+from alpenglow.machines.vector.passes import tile_batch, tile_rows
 from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.ops.elementwise.arithmetic import Abs, Add
 from alpenglow.ops.product.contraction import Conv
@@ -36,7 +36,7 @@ SMALL = with_cache(100_000)
 @pytest.fixture(autouse=True)
 def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPENGLOW_CACHE", "off")
-    monkeypatch.setattr(bands, "READS", 0)  # of one sample there would be bands
+    monkeypatch.setattr(tile_rows, "READS", 0)  # of one sample there would be bands
 
 
 def integers(*shape: int) -> Array:
@@ -122,14 +122,14 @@ def test_what_winograd_transforms_may_be_an_output() -> None:
     g = ag.Graph("f")
     g.output("y", g(WinogradInput(), g.input("x", f"f32[{SAMPLES},16/16,66,66,16]")))
 
-    assert [n.op for n in batch.split_batches(g, SMALL).nodes] == [WinogradInput()]
+    assert [n.op for n in tile_batch.split_batches(g, SMALL).nodes] == [WinogradInput()]
 
 
 @pytest.mark.parametrize(("samples", "nbytes", "part"), [
     (8, 400_000, 2), (8, 100_000_000, 1), (7, 400_000, 1), (6, 110_000, 3), (64, 10**9, 4),
 ])  # fmt: skip
 def test_parts_divide_the_batch_and_are_not_many(samples: int, nbytes: int, part: int) -> None:
-    assert batch._part(samples, nbytes, SMALL.facts.cache) == part
+    assert tile_batch._part(samples, nbytes, SMALL.facts.cache) == part
 
 
 def test_layers_that_follow_each_other_are_split_and_others_not() -> None:
@@ -139,7 +139,7 @@ def test_layers_that_follow_each_other_are_split_and_others_not() -> None:
     alone, first = g(Abs(), g(pool, x)), g(pool, x)
     g.output("alone", alone)
     g.output("last", g(pool, g(Abs(), g(pool, g(Abs(), first)))))
-    nodes = batch.split_batches(g, SMALL).nodes
+    nodes = tile_batch.split_batches(g, SMALL).nodes
 
     assert Counter(n.op.name for n in nodes)["max_pool"] == 1 + 3 * SAMPLES
     assert alone.producer in nodes

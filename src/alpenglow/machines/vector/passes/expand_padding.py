@@ -16,7 +16,7 @@ MOST = 8
 rules = Rules()
 
 
-def borders(g: Graph) -> Graph:
+def expand_padding(g: Graph) -> Graph:
     """Write padding by reflection, by edges and by wrapping around as strips."""
     return rules.exhaust(g)
 

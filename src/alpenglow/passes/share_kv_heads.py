@@ -38,7 +38,7 @@ class Repeated:
         return self.stretched.type.shape[:3]
 
 
-def share_heads(g: Graph) -> Graph:
+def share_kv_heads(g: Graph) -> Graph:
     """Let heads of attention share keys and values that are repeated for them."""
     for chain in list(attentions(g, lambda scores, product: True)):
         scores, product = (n for n in chain if isinstance(n.op, MatMul))

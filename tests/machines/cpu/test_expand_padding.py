@@ -11,7 +11,7 @@ import alpenglow as ag
 from agreement import disagreements
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
-from alpenglow.machines.vector.passes.borders import borders
+from alpenglow.machines.vector.passes.expand_padding import expand_padding
 from alpenglow.ops.elementwise.activation import Relu
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.tensor.movement import Pad
@@ -32,7 +32,7 @@ def test_strips_are_what_the_pad_was(
     g.output("y", g(Pad(before, after, mode), g(Relu(), x)))
     feeds = {"x": np.random.default_rng(0).standard_normal((2, 3, 5, 6)).astype(np.float32)}
     want = evaluate(g, feeds)["y"]
-    changed = borders(g.copy())
+    changed = expand_padding(g.copy())
 
     assert not any(isinstance(n.op, Pad) for n in changed.nodes)
     np.testing.assert_array_equal(evaluate(changed, feeds)["y"], want)
@@ -43,7 +43,7 @@ def test_a_pad_of_a_constant_stays() -> None:
     g = Graph("f")
     g.output("y", g(Pad((0, 1), (1, 0), value=2.0), g.input("x", "f32[3,4]")))
 
-    assert [type(n.op) for n in borders(g).nodes] == [Pad]
+    assert [type(n.op) for n in expand_padding(g).nodes] == [Pad]
 
 
 @MODES
