@@ -343,10 +343,10 @@ BOUND = ("--dim", "batch_size=1,sequence_length=1")
 def test_the_command_bundles_state(language_model: Path, tmp_path: Path) -> None:
     args = ("bundle", language_model, "-o", tmp_path / "out", "--state")
     code, told = run(*args, *BOUND)
-    assert code == 2 and "try: --length 256" in told
-    code, told = run(*args, "--length", 8)
+    assert code == 2 and "try: --max-length 256" in told
+    code, told = run(*args, "--max-length", 8)
     assert code == 2 and "try: --dim batch_size=1 --dim sequence_length=1, with" in told
-    code, told = run(*args, *BOUND, "--length", 8)
+    code, told = run(*args, *BOUND, "--max-length", 8)
 
     assert code == 0 and "room for 8 rows" in told and "i64[1,rows+1]" in told
     assert "int64_t model_length" in (tmp_path / "out" / "model.h").read_text()
@@ -357,8 +357,8 @@ def test_the_command_bundles_archives_of_state(language_model: Path, tmp_path: P
     assert run("compile", language_model, "-o", archive, "--state")[0] == 0
     args = ("bundle", archive, "-o", tmp_path / "out", *BOUND)
     code, told = run(*args)
-    assert code == 2 and "try: --length 256" in told
-    code, told = run(*args, "--length", 8)
+    assert code == 2 and "try: --max-length 256" in told
+    code, told = run(*args, "--max-length", 8)
 
     assert code == 0 and "i64[1,rows+1]" in told
 
@@ -368,14 +368,14 @@ def test_the_command_bundles_archives_of_state(language_model: Path, tmp_path: P
 def test_the_commands_keep_the_last_row_of_an_output(
     command: str, language_model: Path, tmp_path: Path
 ) -> None:
-    given = ("--dim", "batch_size=1,sequence_length=3", "--length", 8)
+    given = ("--dim", "batch_size=1,sequence_length=3", "--max-length", 8)
     more = given if command == "bundle" else ()
     out = tmp_path / ("out" if command == "bundle" else "decoder.ago")
-    code, told = run(command, language_model, "-o", out, "--last", "logits")
+    code, told = run(command, language_model, "-o", out, "--last-row", "logits")
     assert code == 2 and "try: --state" in told
-    code, told = run(command, language_model, "-o", out, "--state", *more, "--last", "nothing")
+    code, told = run(command, language_model, "-o", out, "--state", *more, "--last-row", "nothing")
     assert code == 2 and "no output 'nothing'; there are logits" in told
-    code, told = run(command, language_model, "-o", out, "--state", *more, "--last", "logits")
+    code, told = run(command, language_model, "-o", out, "--state", *more, "--last-row", "logits")
     assert code == 0, told
     if command == "compile":
         session = ag.open(out).session(length=8)

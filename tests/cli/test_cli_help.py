@@ -7,7 +7,7 @@ import re
 import pytest
 
 from alpenglow.cli import COMMANDS, SECTIONS, output
-from alpenglow.cli.help import Command
+from alpenglow.cli.help import RENAMED, Command
 from command import alpenglow
 
 ROWS = [("kernel", "computes"), ("conv", "one two three four five six seven"), ("add", "eight")]
@@ -33,6 +33,19 @@ def test_own_options_come_before_shared_ones(name: str) -> None:
         assert title not in own
     assert ("--shapes" in printed) == ("--numerics" in printed) == ("Compilation" in titles)
     assert "--numerics" not in own
+
+
+@pytest.mark.parametrize(("old", "name"), RENAMED.items())
+def test_old_names_of_options_work_with_a_warning(old: str, name: str) -> None:
+    line = "train missing.onnx --data ." if old in ("--held", "--of", "--rate") else (
+        "bundle missing.onnx -o out"
+    )  # fmt: skip
+    given = [alpenglow(f"{line} {text}", 2) for text in (f"{old}=1", f"{old} 1", f"{name} 1")]
+    warning = f"warning: {old} is deprecated; try: {name}\n"
+
+    assert [r.stderr.count(warning) for r in given] == [1, 1, 0]
+    assert len({r.stderr.replace(warning, "") for r in given}) == 1
+    assert f"  {old} " not in alpenglow(f"{line.split()[0]} --help").stdout
 
 
 def test_a_table_is_folded_on_a_narrow_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,8 @@ def accuracy(model: Path) -> float:
 
 
 def test_a_model_is_trained_and_written(folder: Path) -> None:
-    alpenglow("train model.onnx --data samples.npz --held 0.2 --epochs 3 --rate 0.01 -o out.onnx "
-              "--curve loss.svg")  # fmt: skip
+    alpenglow("train model.onnx --data samples.npz --validation 0.2 --epochs 3 "
+              "--learning-rate 0.01 -o out.onnx --curve loss.svg")  # fmt: skip
 
     assert accuracy(folder / "out.onnx") > 0.9
     assert (folder / "loss.svg").read_text().count("<polyline") == 2
@@ -200,14 +200,14 @@ def test_images_are_grey_where_a_model_has_one_channel(tmp_path: Path) -> None:
         ("--data model.onnx", "this holds no arrays"),
         ("--data bytes.npz", "array x holds uint8, expected floats"),
         ("--data samples.npz --train zz*", "no constant is called zz*; there are"),
-        ("--data samples.npz --held 2", "between 0 and 1"),
-        ("--data samples.npz --held there", "expected a share, as 0.2, or a file"),
-        ("--data samples.npz --of logits", "there is no output logits"),
+        ("--data samples.npz --validation 2", "between 0 and 1"),
+        ("--data samples.npz --validation there", "expected a share, as 0.2, or a file"),
+        ("--data samples.npz --loss-of logits", "there is no output logits"),
         ("--data samples.npz --optimizer adam --momentum 0.9", "one of sgd and rmsprop"),
         ("--data samples.npz -o out.txt", "expected FILE.onnx or FILE.ago"),
         ("--data samples.npz -o nowhere/out.onnx", "there is no such folder"),
         ("--data samples.npz --curve nowhere/loss.svg", "there is no such folder"),
-        ("--data samples.npz --held 0.1125", "takes 8 at a time"),
+        ("--data samples.npz --validation 0.1125", "takes 8 at a time"),
         ("--data samples.npz --rate -1", "rate is -1.0"),
         ("--data samples.npz --granularity tensor", "--granularity is one of --quantize"),
         ("--data samples.npz --quantize symmetric --keep zz", "zz"),

@@ -108,7 +108,7 @@ def refuse_length(g: Graph | Program, length: int | None) -> None:
             f"the state of {shown(g.name)} grows ({some(growing)}), and a bundle has to know for "
             "how many rows there shall be room",
             hint="length=256",
-            flags="--length 256",
+            flags="--max-length 256",
         )
     if length is None:
         return

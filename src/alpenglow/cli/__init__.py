@@ -26,32 +26,32 @@ from alpenglow.base.words import counted, escaped, meant, told
 
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Compile and run": {
-        "run": "Run a model and print what comes out.",
-        "compile": "Compile a model into an archive, a .ago file.",
-        "bundle": "Write a model as files that a C program links.",
-        "convert": "Write a model, or what passes made of one, as an ONNX file.",
-        "sign": "Sign an archive, so that others know whose it is.",
+        "run": "Run a model once and print its outputs.",
+        "compile": "Compile a model ahead of time into an archive (.ago).",
+        "bundle": "Write a model as object files, C, a wheel or WebAssembly.",
+        "convert": "Write a model or a graph as an ONNX file.",
+        "sign": "Sign an archive with a private key.",
     },
     "Inspect": {
-        "show": "Print a model as text, after any stage of the compiler.",
-        "check": "Tell which operators are compiled, interpreted or missing.",
-        "profile": "Tell which kernels take how long, and what of the model they compute.",
-        "bench": "Measure time, work per second and share of the machine's peak.",
-        "devices": "List the OpenCL devices of this machine, and what they reach.",
+        "show": "Print a model as text after any pass of the compiler.",
+        "check": "Print which operators are compiled, interpreted or missing.",
+        "profile": "Print the time of each kernel, and its nodes in the model.",
+        "bench": "Measure latency, throughput and the share of the machine's peak.",
+        "devices": "List the OpenCL devices of this machine with their speed.",
     },
     "Quantize and train": {
-        "quantize": "Store a model in few bits, within an allowed loss of accuracy.",
-        "profile-ranges": "Run a model on samples and write the ranges of its values.",
-        "train": "Train a model on samples with labels, and write it.",
+        "quantize": "Quantize a model within a limit of accuracy loss.",
+        "profile-ranges": "Calibrate: write the ranges of all values on samples.",
+        "train": "Train a model on labelled samples, and write it.",
     },
     "Deploy": {
-        "tune": "Measure ways to compute a model and remember the fastest.",
-        "place": "Cut a model over workers, and say why and what it costs.",
+        "tune": "Autotuning: measure implementations and record the fastest.",
+        "place": "Partition a model over devices and groups of cores.",
     },
     "Debug": {
         "verify": "Compare compiled results with the interpreter and ONNX Runtime.",
-        "reduce": "Make a model that fails as small as the failure allows.",
-        "test-machine": "Run every operator and ONNX's node tests on a target.",
+        "reduce": "Shrink a model that fails to a small one that still fails.",
+        "test-machine": "Run all operator examples and ONNX node tests on a target.",
     },
 }
 """The commands by the sections of the help, with what each does."""

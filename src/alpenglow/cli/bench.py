@@ -58,31 +58,31 @@ alpenglow bench model.onnx --shapes image=1x3x224x224 --vs onnxruntime
 @model_options
 @input_option
 @click.option("--calls", type=click.IntRange(min=1),
-              help="How many runs to measure, at least.  [default: 50, or what --seconds take]",
+              help="Minimum number of timed runs.  [default: 50, or as many as --seconds takes]",
 )  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-              help="How long to measure, at least.")  # fmt: skip
+              help="Minimum duration of the measurement, in seconds.")  # fmt: skip
 @click.option("--warmup", type=click.IntRange(min=0), default=WARM, show_default=True,
-              help="How many runs come first and do not count.")  # fmt: skip
+              help="Number of untimed runs before the measurement.")  # fmt: skip
 @click.option("--streams", type=click.IntRange(1, MOST_STREAMS), default=1, show_default=True,
-              help="How many callers run the model at the same time.")  # fmt: skip
-@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each runtime as CSV.")
-@click.option("--vs", metavar=RIVAL, help="Measure ONNX Runtime in turn.")
+              help="Number of threads that each call the model, one call after the other.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, one line for each runtime.")
+@click.option("--vs", metavar=RIVAL, help="Also measure ONNX Runtime, alternating with Alpenglow.")
 def command(request: Request, calls: int | None, seconds: float | None, warmup: int, streams: int,
             as_csv: bool, vs: str | None) -> None:  # fmt: skip
-    """Measure runs of MODEL: percentiles of their time, calls a second, share of measured peak.
+    """Measure MODEL: latency percentiles, throughput, and the share of the machine's peak.
 
-    A percentile is the time of a run: p90 is the least that 90 % of the runs do not exceed.  Each
-    of several --streams is a thread that makes a call after the other; calls a second are those of
-    all.  --threads counts for each call.
+    p90 is the latency that 90 % of the runs do not exceed.  Each of several --streams is a thread
+    that calls the model again and again; throughput counts the calls of all streams, and each call
+    uses --threads threads.
 
-    The peak is what this machine reaches with the instructions of the target.  Operations are two
-    for each multiply-add of convolutions, matrix products and recurrent cells.  They are counted in
-    the model; Winograd convolutions do with fewer, so a share can pass 100 %.  Where the graph
-    depends on the data, nothing is counted.
+    The peak is measured with the instructions of the target.  A multiply-add of a convolution, a
+    matmul or a recurrent cell is two operations of the model; Winograd convolutions need fewer, so
+    a share can exceed 100 %.  If the graph depends on its data, operations are not counted.
 
-    ONNX Runtime must be installed beside Alpenglow.  It runs in a process of its own, stopped while
-    Alpenglow runs; the ratio is the median over rounds of its time by Alpenglow's.
+    --vs needs ONNX Runtime in the same environment.  It runs in a process of its own, which is
+    stopped while Alpenglow runs.  The ratio is the median over rounds of ONNX Runtime's time
+    divided by Alpenglow's.
     """
     if vs not in (None, RIVAL):
         hint = "bench/compare.py in a checkout of Alpenglow measures other runtimes"

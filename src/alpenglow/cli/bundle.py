@@ -58,46 +58,52 @@ alpenglow bundle model.onnx -o web --format wasm --target wasm32
 alpenglow bundle model.onnx -o fat --target x86-64-v2,x86-64-v3,x86-64-v4
 alpenglow bundle model.onnx -o device --target opencl-gpu
 alpenglow bundle model.onnx -o packages --format wheel --release 1.1
-alpenglow bundle decoder.onnx -o decoder --state --length 256 --dim batch=1,sequence=1
+alpenglow bundle decoder.onnx -o decoder --state --max-length 256 --dim batch=1,sequence=1
 alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant large:image=1x3x96x96
 """),
 )
 @model_options
 @click.option("-o", "output", type=click.Path(path_type=Path), metavar="DIR",
-              help="The folder to make.")  # fmt: skip
+              help="The folder to create.")  # fmt: skip
 @click.option("--api", type=click.Choice(APIS), default="static", show_default=True,
-              help="How C calls it: by sizes known when compiling, or by a table found at run "
-              "time, with threads.")  # fmt: skip
-@click.option("--entry", metavar="NAME", help="The entry point and the files.  [default: MODEL]")
+              help="static: sizes are constants in the header.  dynamic: sizes are read from a "
+              "table at run time, and calls may use threads.")  # fmt: skip
+@click.option("--entry", metavar="NAME",
+              help="The name of the entry point and of the files.  [default: the name of MODEL]")
 @click.option("--weights", type=click.Choice(["separate", "embedded"]), default="separate",
-              show_default=True, help="Weights in a file of their own, or with the code.",
+              show_default=True, help="Write the weights to a file of their own, or into the code.",
 )  # fmt: skip
 @click.option("--format", "kind", type=click.Choice(list(FORMATS)),
-              help="What is written.  [default: object; opencl for its targets]")  # fmt: skip
+              help="What to write.  [default: object; opencl for OpenCL targets]")  # fmt: skip
 @click.option("--variant", "variants", multiple=True, metavar="ENTRY:NAME=1x3x224x224[,…]",
-              help="An entry point for these shapes; several share the weights.")  # fmt: skip
+              help="Add an entry point for these shapes.  All entry points share the weights.")
 @click.option("--state", is_flag=True,
-              help="Inputs that hold what an earlier call put out, as past_key_values.0.key, are "
-              "state in the memory of the bundle.")  # fmt: skip
-@click.option("--length", type=click.IntRange(1), metavar="ROWS",
-              help="How many rows (tokens) there is room for in state that grows.")  # fmt: skip
+              help="Keep state in the memory of the bundle: an input such as "
+              "past_key_values.0.key is fed by the output present.0.key of the call before (KV "
+              "cache).")  # fmt: skip
+@click.option("--max-length", "length", type=click.IntRange(1), metavar="ROWS",
+              help="The largest number of rows (tokens) in state that grows, such as a KV cache.")
 @click.option(
-    "--last",
+    "--last-row",
+    "last",
     multiple=True,
     metavar="OUTPUT",
-    help="With --state: of this output, as logits, only the last row of a call.",
+    help="With --state: return only the last row of this output, such as logits.",
 )
-@click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: this]")
-@click.option("--freestanding", is_flag=True, help="Call nothing, not even memcpy and memset.")
-@click.option("--portable", is_flag=True, help="With --format c: plain C11, without vectors.")
+@click.option("--system", type=click.Choice(SYSTEMS),
+              help="The operating system to write for.  [default: the one of this machine]")
+@click.option("--freestanding", is_flag=True,
+              help="Call no function of the C library, not even memcpy.")
+@click.option("--portable", is_flag=True,
+              help="With --format c: write plain C11, without vector instructions.")
 @click.option("--release", default="1.0", show_default=True, metavar="VERSION",
               help="With --format wheel: the version of the package.")  # fmt: skip
 @memory_option
 @timeout_option
 @click.option("--memory-curve", is_flag=True,
-              help="Print what limits of memory cost, and write nothing.")  # fmt: skip
+              help="Print the cost of several memory limits, and write nothing.")  # fmt: skip
 @click.option("--force", is_flag=True,
-              help="Replace DIR if it holds what a bundle wrote, unchanged, and nothing else.",
+              help="Replace the folder if it holds an unchanged bundle and nothing else.",
 )  # fmt: skip
 def command(
     request: Request, output: Path | None, api: Api, entry: str | None, weights: str,
@@ -107,10 +113,9 @@ def command(
     portable: bool, release: str, memory: str | None, memory_curve: bool, force: bool,
     timeout: float | None,
 ) -> None:  # fmt: skip
-    """Write MODEL into a new folder as files that need nothing else.
+    """Write MODEL as files that run without Alpenglow, into a new folder.
 
-    The code takes all memory from its caller, and how much of it is printed and stands in the
-    header.
+    The caller provides all memory.  The sizes are printed, and are constants of the header.
     """
     request = replace(request, memory=memory, timeout=timeout)
     name = entry or default_name(request.model)

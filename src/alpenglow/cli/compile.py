@@ -45,25 +45,26 @@ from alpenglow.runtime.archive import archive
 alpenglow compile model.onnx -o model.ago
 alpenglow compile model.onnx -o model.ago --dim batch=1 --target x86-64-v3
 alpenglow compile model.onnx -o model.ago --input image=photo.npy
-alpenglow compile decoder.onnx -o decoder.ago --state --last logits
+alpenglow compile decoder.onnx -o decoder.ago --state --last-row logits
 alpenglow run model.ago
 """),
 )
 @model_options
 @input_option
 @click.option("-o", "output", type=files.Written(), required=True,
-              metavar="FILE", help="The archive to write, by custom FILE.ago.")  # fmt: skip
+              metavar="FILE", help="The archive to write, usually FILE.ago.")  # fmt: skip
 @click.option(
     "--state",
     is_flag=True,
-    help="Inputs that hold what an earlier call put out, as past_key_values.0.key, become "
-    "state of sessions.",
+    help="Keep state in sessions: an input such as past_key_values.0.key is fed by the output "
+    "present.0.key of the call before (KV cache).",
 )
 @click.option(
-    "--last",
+    "--last-row",
+    "last",
     multiple=True,
     metavar="OUTPUT",
-    help="With --state: of this output, as logits, only the last row of a call.",
+    help="With --state: return only the last row of this output, such as logits.",
 )
 @memory_option
 @timeout_option
@@ -73,12 +74,12 @@ def command(
 ) -> None:  # fmt: skip
     """Compile MODEL for a target and write an archive.
 
-    Extents that are left open stay so: code is made for the shapes of the arrays that --input
-    gives, and for others where the archive is run.  If the graph of MODEL depends on its data,
-    MODEL is run once on these arrays: the archive serves data that lead the same way, no others.
+    Dynamic dimensions stay dynamic: the archive holds code for the shapes of the arrays of --input,
+    and compiles code for other shapes when it runs.  If the graph of MODEL depends on its data,
+    MODEL runs once on these arrays, and the archive serves only data that take the same path.
 
-    The archive needs no model and no compiler to run; it holds machine code, so run only archives
-    that you trust.
+    An archive needs neither the model nor the compiler to run.  It holds machine code: run only
+    archives from a source that you trust.
     """
     begin = time.perf_counter()
     request = replace(request, memory=memory, timeout=timeout)

@@ -29,15 +29,15 @@ alpenglow convert recovered.txt -o recovered.onnx
 )
 @model_options
 @click.option("-o", "output", type=files.Written(".data"), required=True,
-              metavar="FILE.onnx", help="The model to write.")  # fmt: skip
+              metavar="FILE.onnx", help="The ONNX model to write.")  # fmt: skip
 @click.option("--opset", type=int, metavar="N",
-              help="The opset to write it in.  [default: the first from 21 on that has all "
+              help="The opset version to write.  [default: the first from 21 on that has all "
               "operators and types]")  # fmt: skip
 def command(request: Request, output: Path, opset: int | None) -> None:
-    """Write MODEL as a model of ONNX, of operators that ONNX defines.
+    """Write MODEL as an ONNX model of standard operators.
 
-    MODEL is a model file, or the text of a graph: what passes have made of a model can be run by
-    others, too.  Constants of more than 2 GiB in all stand in a file beside it, FILE.onnx.data.
+    MODEL is a model file or the text of a graph, so a graph that passes have changed runs in other
+    runtimes, too.  If the constants take more than 2 GiB, they are written to FILE.onnx.data.
     """
     if output.suffix != ".onnx":
         raise OptionError(f"-o {output}: expected a name that ends in .onnx")

@@ -25,12 +25,13 @@ alpenglow devices --no-measure --json
 )
 @click.argument("device", default="")
 @click.option("--measure/--no-measure", default=True, show_default=True,
-              help="Measure copies and multiply-adds, which takes a second a device.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all that devices say.")
+              help="Measure memory bandwidth and multiply-adds, about one second for each device.")
+@click.option("--json", "as_json", is_flag=True,
+              help="Print JSON, with all properties of the devices.")
 def command(device: str, measure: bool, as_json: bool) -> None:
-    """List the OpenCL devices of this machine, or that of a number or name.
+    """List the OpenCL devices of this machine, or one device by number or name.
 
-    Each is a target: compile for opencl:0, or by a part of its name, opencl:nvidia.
+    Each device is a target: compile for opencl:0, or for a part of its name, opencl:nvidia.
     """
     here = [find(device)] if device else devices()
     report = reporter(measure)

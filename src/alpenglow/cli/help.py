@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import click
+
+RENAMED = {
+    "--held": "--validation",
+    "--last": "--last-row",
+    "--length": "--max-length",
+    "--of": "--loss-of",
+    "--rate": "--learning-rate",
+}
+"""Names of options until version 0.1, and the present ones.  The old names work for one release."""
 
 Options = Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]]
 
@@ -22,11 +31,26 @@ def names_of(options: Options) -> frozenset[str]:
     return frozenset(p.name or "" for p in parameters)
 
 
+def _present(argument: str, known: Collection[str]) -> str:
+    """Return an argument with the present name of its option, and warn if the name is old."""
+    flag, equals, value = argument.partition("=")
+    name = RENAMED.get(flag, "")
+    if name not in known:
+        return argument
+    click.echo(f"warning: {flag} is deprecated; try: {name}", err=True)
+    return name + equals + value
+
+
 class Command(click.Command):
     """A command whose help lists its own options before those that commands share."""
 
     shared: Mapping[str, frozenset[str]] = {}
     """The names of shared options by the titles of their sections."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; an option may have its old name."""
+        known = {name for p in self.get_params(ctx) for name in p.opts}
+        return super().parse_args(ctx, [_present(arg, known) for arg in args])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections: own options first, then shared ones."""

@@ -97,7 +97,7 @@ def _bytes_of(memory: str | None) -> int | None:
 def memory_option(function: Function) -> Function:
     """Give a command the option that limits the memory of a call."""
     option = click.option("--memory", metavar="BYTES|200KB|192KiB",
-                          help="Limit what a call takes beside inputs, outputs, state and weights.",
+                          help="Limit of the arena: the memory of a call for intermediate values.",
     )  # fmt: skip
     return option(function)
 
@@ -106,7 +106,8 @@ def timeout_option(function: Function) -> Function:
     """Give a command the option that limits the time of a compilation."""
     option = click.option("--timeout", type=click.FloatRange(min=0, min_open=True),
                           metavar="SECONDS",
-                          help="End with an error if compilation takes longer.")  # fmt: skip
+                          help="Raise an error if compilation takes longer than this number of "
+                          "seconds.")  # fmt: skip
     return option(function)
 
 
@@ -168,53 +169,61 @@ _ARGUMENT: tuple[Callable[[Function], Function], ...] = (
 
 _MODEL: tuple[Callable[[Function], Function], ...] = (
     click.option("--shapes", multiple=True, metavar="NAME=1x3x224x224[,…]",
-                 help="Bind the open extents of inputs, by input name."),
+                 help="Fix the dynamic dimensions of inputs, by input name."),
     click.option("--dim", multiple=True, metavar="N=1[,…]",
-                 help="Bind an open extent by its own name, wherever it occurs."),
+                 help="Fix a dynamic dimension by its own name, in all inputs."),
     click.option("--constants", multiple=True, metavar="NAME=VALUE",
-                 help="Make an input a constant: true, 3, 0.5, [1,2] or FILE.npy."),
+                 help="Replace an input by a constant: true, 3, 0.5, [1,2] or FILE.npy."),
     click.option("--rounding", metavar="xnnpack|reference",
-                 help="How integers of a quantised TFLite model are rounded: as LiteRT does, or "
-                 "as firmware.  [default: xnnpack]"),
+                 help="How to round integers of a quantized TFLite model: as LiteRT with XNNPACK, "
+                 "or as the reference kernels (firmware).  [default: xnnpack]"),
     click.option("--trust", is_flag=True,
-                 help="Take MODEL for what it holds, code too, whatever its name ends in."),
+                 help="Load MODEL as what its content says it is, even code, whatever its file "
+                 "name ends in."),
     click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="PUBLIC.pem",
-                 help="Take only an archive that this key has signed (see sign)."),
+                 help="Accept only an archive that is signed with this key (see `alpenglow "
+                 "sign`)."),
 )  # fmt: skip
 
 _COMPILE: tuple[Callable[[Function], Function], ...] = (
     click.option("--target", default="cpu", show_default=True,
-                 help="The machine to make code for: cpu (this one), interpreter, x86-64-v3, …"),
+                 help="The backend and CPU level to compile for: cpu (this CPU), x86-64-v3, "
+                 "opencl:0, interpreter, …"),
     click.option("--threads", type=click.IntRange(1, MOST_THREADS),
-                 help="How many threads a run may use.  [default: the CPUs of this process]"),
+                 help="Size of the thread pool.  [default: the CPUs that this process may use]"),
     click.option("--numerics", type=click.Choice(["fast", "strict"]), default="fast",
-                 show_default=True, help="Whether results may be rounded differently."),
+                 show_default=True,
+                 help="fast may change the order of floating-point operations; strict keeps it."),
     click.option("--precision", type=click.Choice(["f32", "bf16", "f16"]), default="f32",
-                 show_default=True, help="What convolutions and matrix products take; they sum "
-                 "in f32."),
+                 show_default=True,
+                 help="The dtype of operands of convolutions and matmuls; accumulators are f32."),
     click.option("--keep", default="", metavar="NAME[,…]",
-                 help="What stays in f32: names of results, or of operators (conv, mat_mul)."),
+                 help="Mixed precision: names of values or operators (conv, mat_mul) that stay in "
+                 "f32."),
     click.option("--indices", type=click.Choice(["error", "clamp"]), default="error",
-                 show_default=True, help="Whether an index out of range is an error, or the "
-                 "nearest that there is is used."),
+                 show_default=True,
+                 help="What an index out of range does: raise an error, or read the nearest "
+                 "element."),
     click.option("--activations", type=click.Choice(["model", "f32", "int8"]), default="model",
-                 show_default=True, help="What products by weights of few bits take; the model "
-                 "may allow int8."),
+                 show_default=True,
+                 help="The dtype of activations that are multiplied by low-bit weights; `model` "
+                 "takes int8 if the model allows it."),
 )  # fmt: skip
 
 _OUTPUT: tuple[Callable[[Function], Function], ...] = (
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
-                 help="Show where in Alpenglow an error was found."),
+                 help="If an error occurs, print the traceback too."),
 )  # fmt: skip
 
 _OPTIONS = (*_ARGUMENT, *_MODEL, *_COMPILE, *_OUTPUT)
 
 _INPUTS: tuple[Callable[[Function], Function], ...] = (
     click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy|random",
-                 help="What to feed an input; random (the default) is the same on every run."),
+                 help="The data of an input.  random (the default) is the same in every run."),
     click.option("--feeds", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.npz",
-                 help="Arrays for inputs, each under the input's name; --input goes first."),
+                 help="A file with an array for each input, under its name; --input takes "
+                 "precedence."),
 )  # fmt: skip
 
 Command.shared = {

@@ -35,29 +35,32 @@ alpenglow place model.onnx --worker a=cpu --worker b=cpu --pin conv_17=b -o plac
 @model_options
 @click.option("--worker", "workers", multiple=True, required=True,
               metavar="NAME=TARGET[,threads=N][,memory=SIZE][,delay=1ms][,bandwidth=1GB]",
-              help="What may run a part: a target, threads, memory, the link to it.")  # fmt: skip
+              help="A worker that can run a part of the model: its target, threads, memory, and "
+              "the delay and bandwidth of its link.")  # fmt: skip
 @click.option("--goal", type=click.Choice(["latency", "throughput"]), default="latency",
-              show_default=True, help="What shall be short: the time of one request, or the time "
-              "between results where requests wait in line.")  # fmt: skip
+              show_default=True,
+              help="What to minimize: the time of one request (latency), or the time between "
+              "results of queued requests (throughput).")
 @click.option("--pin", "pins", multiple=True, metavar="RESULT=WORKER",
-              help="Where the node that makes a result must run.")  # fmt: skip
-@click.option("--replicate", is_flag=True, help="Let workers without a part share the slowest.")
+              help="Run the node that computes a value on this worker.")  # fmt: skip
+@click.option("--replicate", is_flag=True,
+              help="Give workers without a part a copy of the slowest part.")
 @click.option("--tables-first", is_flag=True,
-              help="Hand out tables of which rows are gathered before all else, the largest first.",
+              help="Place embedding tables first, largest first.",
 )  # fmt: skip
 @click.option("--estimate", is_flag=True,
-              help="Do not measure how long nodes take, but estimate it.")  # fmt: skip
+              help="Estimate the time of each node instead of measuring it.")  # fmt: skip
 @click.option("-o", "output", type=files.Written(), metavar="FILE",
-              help="Write the placement to a file, too.")  # fmt: skip
+              help="Also write the placement to a file.")  # fmt: skip
 def command(
     request: Request, workers: tuple[str, ...], goal: Goal, pins: tuple[str, ...],
     replicate: bool, tables_first: bool, estimate: bool, output: Path | None,
 ) -> None:  # fmt: skip
-    """Cut MODEL over workers, so that a request, or many in line, take the least time.
+    """Partition MODEL over workers for the lowest latency or the highest throughput.
 
-    It is the best of all ways to cut the model's schedule into intervals, with what crosses the
-    cuts brought over the workers' links, and no worker given more than its memory holds.  Prints
-    which worker runs what, why each cut is where it is, and what it costs.
+    The result is the best way to cut the schedule of MODEL into intervals, with the cost of
+    transfers over the workers' links, within the memory of each worker.  Prints the part of each
+    worker, the reason of each cut, and its cost.
     """
     placement = place(
         _graph(request), [parse_worker(w) for w in workers], goal, pins=dict(map(_pin, pins)),

@@ -45,19 +45,19 @@ alpenglow profile model.onnx --shapes image=1x3x224x224 --trace trace.json
 @model_options
 @input_option
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True,
-              help="How many kernels to show, the slowest first.")  # fmt: skip
+              help="Number of kernels to print, slowest first.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True,
-              help="How many runs to take the medians of.")  # fmt: skip
+              help="Number of runs; printed times are their medians.")  # fmt: skip
 @click.option("--trace", "trace_file", type=files.Written(),
-              metavar="FILE", help="Write a trace for Perfetto or Chrome's viewer.")  # fmt: skip
+              metavar="FILE", help="Write a trace for Perfetto or chrome://tracing.")  # fmt: skip
 def command(request: Request, top: int, rounds: int, trace_file: Path | None) -> None:
-    """Tell which kernels of MODEL take how long, and which of its nodes they compute.
+    """Print the time of each kernel of MODEL, and the nodes that it computes.
 
-    Each kernel is timed alone, in the order of a run.  Beside its time stand the operations that it
-    does, as a share of the machine's measured peak, and the bytes that it touches, as a share of
-    what memory can deliver: above 100 % they come from caches.  The limit is the least milliseconds
-    that its operations at that peak, or its weights from memory, can take.  On an OpenCL device
-    peak and memory are the device's, and copies to it and back are told at the end.
+    Each kernel is timed alone, in the order of a run.  The table has its operations as a share of
+    the measured peak, and its bytes as a share of the memory bandwidth; shares above 100 % are
+    reads from caches.  The column `limit` is the shortest time, in ms, in which its operations at
+    peak or its weights from memory can be done.  On an OpenCL device, peak and bandwidth are those
+    of the device, and copies to it and back are printed last.
     """
     source = read(request)
     refuse_staged(request, source, "profiled")

@@ -23,9 +23,9 @@ from alpenglow.quant.observe import BINS
 
 data_option = click.option(
     "--data", type=click.Path(path_type=Path), required=True, metavar="DIR|NPZ",
-    help="Samples: a folder of .npy and .npz files, one each, or a .npz file whose arrays have a "
-    "first axis of samples; labels, where needed, are the array `labels`.  Or a folder of "
-    "pictures, whose subfolders are labels; pixels are from 0 to 1, in u8 to 255.",
+    help="The samples.  A folder of .npy and .npz files, one sample each; a .npz file of arrays "
+    "whose first axis is the sample (with labels as the array `labels`); or a folder of pictures, "
+    "in one subfolder for each label.  Pixels are scaled to 0 … 1, for u8 inputs to 0 … 255.",
 )  # fmt: skip
 
 
@@ -43,11 +43,11 @@ alpenglow quantize model.onnx --ranges ranges.yaml --data samples.npz -o small.o
 @click.option("-o", "output", type=files.Written(), required=True,
               metavar="FILE", help="The YAML file to write.")  # fmt: skip
 @click.option("--bins", type=click.IntRange(min=16), default=BINS, show_default=True,
-              help="Bins of each histogram.")  # fmt: skip
+              help="Number of bins in each histogram.")  # fmt: skip
 def command(request: Request, data: Path, output: Path, bins: int) -> None:
     """Run MODEL on samples and write the range and a histogram of each of its values.
 
-    The file says which graph it belongs to; `quantize` refuses it for another.
+    The file names the graph that it belongs to; `quantize` raises an error for another graph.
     """
     g = whole_graph(request)
     with progress() as report:

@@ -48,23 +48,26 @@ OPTIONS = (
     click.option("--bits", type=click.Choice(["8", "16"]), default="8", show_default=True,
                  help="Bits of activations and weights."),
     click.option("--schema", type=click.Choice(SCHEMAS), default="asymmetric", show_default=True,
-                 help="How activations are stored."),
+                 help="How activations are quantized: zero point, signedness, powers of two."),
     click.option("--calibration", type=click.Choice(CALIBRATIONS), default="mse",
-                 show_default=True, help="How the range to store is chosen."),
+                 show_default=True, help="How to choose the quantization range from a histogram."),
     click.option("--percentile", type=float, default=99.99, show_default=True,
-                 help="What that calibration keeps of the elements."),
+                 help="The percentage of elements in the range, with --calibration percentile."),
     click.option("--granularity", type=click.Choice(get_args(Granularity)), default="channel",
-                 show_default=True, help="What of a weight has a scale of its own."),
+                 show_default=True, help="The part of a weight that shares a scale."),
     click.option("--bias", type=click.Choice(get_args(Bias)), default="int32", show_default=True,
-                 help="How biases are stored."),
+                 help="The dtype of biases."),
     click.option("--weights-only", type=click.Choice(get_args(WeightsOnly)), default="none",
-                 show_default=True, help="Store weights so, nothing else, and read them so."),
+                 show_default=True,
+                 help="Weight-only quantization: the dtype of weights; activations stay in "
+                 "floats."),
     click.option("--group", type=click.IntRange(min=0), default=0, show_default=True,
-                 help="Inputs that share a scale, with --weights-only; 0: all of an output."),
+                 help="With --weights-only: number of input channels that share a scale; 0 is all "
+                 "of them."),
     click.option("--compute", type=click.Choice(get_args(Compute)), default="f32",
-                 show_default=True, help="The precision of products, with --weights-only."),
+                 show_default=True, help="With --weights-only: the dtype of matmul operands."),
     click.option("--convert-placeholders", is_flag=True,
-                 help="Take inputs and return outputs as they are stored."),
+                 help="Quantize inputs and outputs of the model, too."),
 )  # fmt: skip
 
 
@@ -88,29 +91,30 @@ alpenglow quantize model.onnx --data samples.npz --weights-only int4 --group 32 
 @model_options
 @data_option
 @click.option("-o", "output", type=files.Written(".npz"), required=True,
-              metavar="FILE", help="FILE.onnx is ONNX with QuantizeLinear and DequantizeLinear; "
-              "FILE.ago is compiled; any other is a text as from `show`.")  # fmt: skip
+              metavar="FILE",
+              help="The quantized model.  FILE.onnx: ONNX with QuantizeLinear and "
+              "DequantizeLinear; FILE.ago: a compiled archive; any other name: text as from "
+              "`show`.")  # fmt: skip
 @click.option("--ranges", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="What profile-ranges wrote; else the samples are profiled now.")  # fmt: skip
+              help="Ranges from `alpenglow profile-ranges`.  [default: profile the samples first]")
 @click.option("--calibrate", type=click.IntRange(min=1), metavar="N",
-              help="Profile N of the samples, evenly taken, and measure on the others.  "
-              "[default: all for both]")  # fmt: skip
+              help="Calibrate with N evenly spaced samples, and measure accuracy with the others.  "
+              "[default: all samples for both]")  # fmt: skip
 @click.option("--metric", type=click.Choice(METRICS), default="agreement", show_default=True,
-              help="What is measured.")  # fmt: skip
+              help="The accuracy metric.")  # fmt: skip
 @click.option("--max-drop", metavar="0.5%",
-              help="How much may be lost; layers are kept in f32 as needed.")  # fmt: skip
+              help="The largest allowed loss of the metric; layers stay in f32 until it is met.")
 @click.option("--report", type=files.Written(), metavar="FILE",
-              help="The report, in Markdown.  [default: beside -o, ending in .md]")  # fmt: skip
+              help="The report, in Markdown.  [default: the name of -o, ending in .md]")
 @quantization_options
 def command(
     request: Request, data: Path, output: Path, ranges: Path | None, calibrate: int | None,
     metric: Metric, max_drop: str | None, report: Path | None, bits: str, **rest: Any,
 ) -> None:  # fmt: skip
-    """Store MODEL in few bits and write it, with a report.
+    """Quantize MODEL and write it, with a report of accuracy and speed.
 
-    With --max-drop the most work is quantised that loses no more than that by the metric: first
-    each layer alone is measured, then the layers that cost most accuracy stay in f32; or, with
-    --precision bf16, in that as far as the loss allows.
+    --max-drop limits the loss of accuracy: each layer is measured alone, and the layers that cost
+    most accuracy stay in f32 (with --precision bf16: in bf16, as far as the loss allows).
     """
     precision: Precision = "int16" if bits == "16" else "int8"
     options = QuantOptions(precision=precision, keep=frozenset(request.keep), **rest)

@@ -42,22 +42,22 @@ alpenglow reduce model.onnx -o small.onnx --feeds arrays.npz --tolerance 1e-3 --
 @click.option("-o", "output", type=files.Written(".npz"), required=True,
               metavar="FILE", help="The ONNX model to write.")  # fmt: skip
 @click.option("--check", type=click.Choice(["any", *CHECKS]), default="any", show_default=True,
-              help="What counts as a failure: an error (a crash or a hang always do), or results "
-              "that differ from the interpreter's or ONNX Runtime's.")  # fmt: skip
+              help="What counts as a failure: an error, or results that differ from the "
+              "interpreter's or ONNX Runtime's.  A crash and a hang always count.")
 @click.option("--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True,
-              help="The largest error of an output, relative to its largest element, that is no "
-              "failure.")  # fmt: skip
+              help="The largest error, relative to the largest element of an output, that is not "
+              "a failure.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0), default=300.0, show_default=True,
-              help="How long to search.")  # fmt: skip
+              help="How long to search, in seconds.")  # fmt: skip
 @click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True,
-              help="Seconds after which trying a model is a hang.")  # fmt: skip
+              help="Number of seconds after which a run counts as a hang.")  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, request: Request, output: Path, check: str, tolerance: float,
             seconds: float, limit: float) -> None:  # fmt: skip
-    """Shrink MODEL, as long as it fails in the same way, and write it as ONNX.
+    """Shrink MODEL while it fails in the same way, and write it as ONNX.
 
-    A model of another format is reduced as `convert` writes it.  It is loaded, compiled and run in
-    a process of its own, over and over.  The exit code is 1 if it does not fail at all.
+    A model of another format is first converted to ONNX.  Each candidate is loaded, compiled and
+    run in a process of its own.  The exit code is 1 if MODEL does not fail.
     """
     checks = tuple(c for c in CHECKS if check in ("any", c))
     if "onnxruntime" in checks and check != "any" and not peer.installed():

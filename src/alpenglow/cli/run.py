@@ -39,18 +39,19 @@ alpenglow run model.onnx --placement placement.txt
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Write each output that is an array to DIR/NAME.npy.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-              help="End the run, with an error, when it has taken so long.")  # fmt: skip
+              help="Raise an error if the run takes longer than this number of seconds.")
 @click.option("--weights", metavar="BYTES|800MB",
-              help="Of an archive: read weights as it runs, and keep no more of them in memory.",
+              help="For an archive: read weights during the run and keep at most this much of "
+              "them in memory.",
 )  # fmt: skip
 @click.option("--placement", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Run a model in the parts that alpenglow place wrote to a file.",
+              help="Run the model in the parts of a placement that `alpenglow place -o` wrote.",
 )  # fmt: skip
 def command(
     request: Request, output: Path | None, timeout: float | None, weights: str | None,
     placement: Path | None,
 ) -> None:  # fmt: skip
-    """Run MODEL once and print its outputs: name, type, least, mean and largest element."""
+    """Run MODEL once and print each output: name, type, minimum, mean and maximum."""
     if weights is not None and kind_of(request) != "archive":
         raise OptionError(
             f"--weights is for an archive, which {request.model} is not",

@@ -78,23 +78,23 @@ alpenglow run lowered.txt
     "--after",
     default=None,
     metavar="STAGE",
-    help="The stage after which to stop; --list names them.  [default: import]",
+    help="The pass to stop after; --list prints the names.  [default: import]",
 )
 @click.option(
     "-o",
     "output",
     type=files.Written(".npz"),
     metavar="FILE",
-    help="Write the text to FILE, and large constants beside it to FILE.npz.",
+    help="Write the text to FILE, and large constants to FILE.npz.",
 )
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
-              help="List the stages.")  # fmt: skip
+              help="Print the passes in their order.")  # fmt: skip
 def command(request: Request, after: str | None, output: Path | None) -> None:
-    """Print MODEL as text after a stage of the compiler.
+    """Print MODEL as text after a pass of the compiler.
 
-    What -o writes can be read back: it is a MODEL for every command, and compilation goes on from
-    where it stopped.  Of a model whose graph depends on its data, this is the first part, and what
-    is done behind it.
+    The text that -o writes is a MODEL for every command: compilation continues after that pass.
+    If the graph of MODEL depends on its data, the text holds the first part of the graph and how
+    the run continues.
     """
     source = read(request)
     if source.staged:

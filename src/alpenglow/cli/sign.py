@@ -30,15 +30,15 @@ alpenglow run model.ago --key public.pem
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False), required=True,
               metavar="PRIVATE.pem", help="The private Ed25519 key, in PEM.")  # fmt: skip
 @click.option("-o", "output", type=files.Written(), metavar="OUTPUT",
-              help="Where to write the signed archive.  [default: FILE itself]")  # fmt: skip
+              help="The signed archive to write.  [default: FILE itself]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
-              help="Show where in Alpenglow an error was found.")  # fmt: skip
+              help="If an error occurs, print the traceback too.")  # fmt: skip
 def command(file: Path, key: Path, output: Path | None, as_json: bool) -> None:
-    """Sign the archive FILE by a private key; a signature that it has is replaced.
+    """Sign the archive FILE with a private key, and replace its signature if it has one.
 
-    The archive is checked for damage first.  Who has the public key and demands it, by --key or
-    ag.open(path, key=…), is given nothing else than what was signed.
+    The archive is first checked for damage.  A user with the public key checks the signature with
+    --key or `ag.open(path, key=…)`, and an archive that is unsigned or changed raises an error.
     """
     target = output or file
     if not (target.is_file() and file.is_file() and target.samefile(file)):

@@ -37,21 +37,22 @@ alpenglow test-machine npu --json > npu.json
 """),
 )
 @click.argument("target")
-@click.option("--only", default="", metavar="REGEX", help="Operators whose names match.")
+@click.option("--only", default="", metavar="REGEX", help="Run only operators whose names match.")
 @click.option("--every", default=1, metavar="N", type=click.IntRange(1),
-              help="Each N-th case only.")  # fmt: skip
-@click.option("--operators", "kinds", flag_value="operators", help="Examples of operators only.")
-@click.option("--nodes", "kinds", flag_value="nodes", help="ONNX's node tests only.")
+              help="Run only every N-th case.")  # fmt: skip
+@click.option("--operators", "kinds", flag_value="operators",
+              help="Run only the examples of operators.")
+@click.option("--nodes", "kinds", flag_value="nodes", help="Run only ONNX's node tests.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
     ctx: click.Context, target: str, only: str, every: int, kinds: str | None, as_json: bool
 ) -> None:
-    """Run every operator's examples and the ONNX node tests on TARGET.
+    """Run the examples of all operators and the ONNX node tests on TARGET.
 
-    Examples are compared with the interpreter, node tests with what onnx expects.  What a machine
-    has no kernel for is interpreted, which the table counts.  The exit code is 1 if anything is
-    wrong.
+    Examples are compared with the interpreter, node tests with the results that onnx expects.  An
+    operator without a kernel on TARGET is interpreted; the table counts these.  The exit code is 1
+    if a result is wrong.
     """
     machine = Target.parse(target)
     try:

@@ -52,59 +52,63 @@ Arrays = dict[str, Any]
     cls=Command,
     epilog=examples("""
 alpenglow train model.onnx --data samples.npz --epochs 5 -o trained.onnx
-alpenglow train model.onnx --data pictures --held 0.2 --optimizer sgd --momentum 0.9 -o new.onnx
+alpenglow train model.onnx --data pictures --validation 0.2 --optimizer sgd -o new.onnx
 alpenglow train model.onnx --data samples.npz --train 'fc.*' --checkpoint run.npz -o trained.ago
 alpenglow train model.onnx --data samples.npz --quantize symmetric_uint8 -o small.onnx
 """),
 )
 @model_options
 @click.option("--data", type=click.Path(path_type=Path, exists=True), required=True,
-              metavar="NPZ|DIR", help="Samples: a .npz file with an array for each input and "
-              "`labels`, whose first axis goes through samples; or a folder of images, in a folder "
-              "for each class.")  # fmt: skip
-@click.option("--held", metavar="SHARE|NPZ|DIR", help="What is not trained with, but evaluated: "
-              "0.2 is every fifth sample.")  # fmt: skip
+              metavar="NPZ|DIR",
+              help="The samples.  A .npz file with an array for each input and `labels`, whose "
+              "first axis is the sample; or a folder of pictures, in one subfolder for each "
+              "class.")  # fmt: skip
+@click.option("--validation", "held", metavar="SHARE|NPZ|DIR",
+              help="Validation data: a share of the samples (0.2 is every fifth), or other "
+              "samples.")
 @click.option("-o", "output", type=files.Written(".data"), metavar="FILE",
-              help="FILE.onnx or an archive, FILE.ago: the model as it is used.")  # fmt: skip
+              help="The trained model: FILE.onnx, or a compiled archive FILE.ago.")  # fmt: skip
 @click.option("--loss", type=click.Choice(get_args(Loss)),
-              help="[default: cross-entropy where labels are integers, else mse]")  # fmt: skip
-@click.option("--of", "scores", metavar="NAME",
-              help="The output that the loss is of.  [default: the first]")  # fmt: skip
+              help="[default: cross-entropy for integer labels, otherwise mse]")  # fmt: skip
+@click.option("--loss-of", "scores", metavar="NAME",
+              help="The output that the loss is computed from.  [default: the first]")  # fmt: skip
 @click.option("--train", "trained", multiple=True, default=["*"], metavar="PATTERN",
-              show_default=True, help="Which constants change, by name.")  # fmt: skip
+              show_default=True, help="Names of the constants to train.")  # fmt: skip
 @click.option("--optimizer", type=click.Choice([*OPTIMIZERS]), default="adamw", show_default=True,
-              help="How they change.")  # fmt: skip
-@click.option("--rate", type=float, help="The learning rate.  [default: 0.01 for sgd, rmsprop and "
-              "adagrad, 0.001 for others]")  # fmt: skip
-@click.option("--momentum", type=float, help="Of sgd and rmsprop.")
+              help="The optimizer.")  # fmt: skip
+@click.option("--learning-rate", "rate", type=float,
+              help="The learning rate.  [default: 0.01 for sgd, rmsprop and adagrad, 0.001 for "
+              "the others]")  # fmt: skip
+@click.option("--momentum", type=float, help="Momentum of sgd and rmsprop.")
 @click.option("--decay", type=float, help="Weight decay.")
 @click.option("--schedule", type=click.Choice(["constant", "cosine"]), default="cosine",
-              show_default=True, help="How the rate goes.")  # fmt: skip
+              show_default=True, help="The learning rate schedule.")  # fmt: skip
 @click.option("--warmup", type=click.IntRange(min=0), default=0, show_default=True,
-              metavar="STEPS", help="Steps in which the rate rises first.")  # fmt: skip
+              metavar="STEPS", help="Number of steps in which the learning rate rises from 0.")
 @click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
-              help="How often to go through the samples in all.")  # fmt: skip
+              help="Number of passes over the samples, with those of the checkpoint.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1),
-              help="Samples of a step.  [default: as the model says, or 32]")  # fmt: skip
+              help="The batch size.  [default: as in the model, or 32]")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Of the order of samples.")  # fmt: skip
-@click.option("--clip", type=float, help="How long the gradient may be.")
+              help="Seed of the order of samples.")  # fmt: skip
+@click.option("--clip", type=float,
+              help="The largest norm of the gradient; longer gradients are scaled down.")
 @click.option("--accumulate", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Batches whose gradients are averaged.")  # fmt: skip
+              help="Number of batches whose gradients are averaged in one step.")  # fmt: skip
 @click.option("--checkpoint", type=files.Written(), metavar="FILE",
-              help="Written after each epoch; if it is there, go on from it.")  # fmt: skip
+              help="Write a checkpoint after each epoch.  If FILE exists, training continues from "
+              "it.")  # fmt: skip
 @click.option("--every", type=click.IntRange(min=1), metavar="STEPS",
-              help="Write the checkpoint after so many steps, too.")  # fmt: skip
+              help="Also write the checkpoint each time after this number of steps.")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="A log that TensorBoard reads.")  # fmt: skip
+              help="Write a log for TensorBoard into this folder.")  # fmt: skip
 @click.option("--curve", "picture", type=files.Written(),
-              metavar="FILE.svg", help="The loss as a curve.")  # fmt: skip
-@click.option("--quantize", "schema", type=click.Choice(SCHEMAS), help="Train for 8 bits, with "
-              "activations that are stored so; -o writes a model that stores.  Their ranges are "
-              "those of the first batches, before a step.")  # fmt: skip
+              metavar="FILE.svg", help="Write the curve of the loss as a picture.")  # fmt: skip
+@click.option("--quantize", "schema", type=click.Choice(SCHEMAS),
+              help="Quantization-aware training in 8 bits, with activations in this schema; -o "
+              "writes the quantized model.  Ranges are calibrated with the first batches.")
 @click.option("--granularity", type=click.Choice(get_args(Granularity)),
-              help="What of a weight has a scale of its own, with --quantize.  "
-              "[default: channel]")  # fmt: skip
+              help="With --quantize: the part of a weight that shares a scale.  [default: channel]")
 @memory_option
 def command(
     request: Request, data: Path, held: str | None, output: Path | None, loss: Loss | None,
@@ -114,9 +118,10 @@ def command(
     schema: Schema | None, granularity: Granularity | None, memory: str | None,
     **numbers: float | None,
 ) -> None:  # fmt: skip
-    """Train MODEL on samples with labels, and write it.
+    """Train MODEL on labelled samples, and write it.
 
-    Batch norms take the mean and variance of the batch meanwhile, and keep running ones for use.
+    Batch normalization uses the statistics of the batch, and updates the running statistics for
+    inference.
     """
     refuse_constants(request, "what is trained has all inputs")
     if granularity is not None and schema is None:
@@ -255,15 +260,15 @@ def _parted(g: Graph, arrays: Arrays, held: str) -> tuple[Arrays, Arrays]:
         share = float(held)
     except ValueError:
         if not Path(held).exists():
-            raise OptionError(f"--held {held}: expected a share, as 0.2, or a file") from None
+            raise OptionError(f"--validation {held}: expected a share, as 0.2, or a file") from None
         return arrays, _samples(g, Path(held))
     if not 0 < share < 1:
-        raise OptionError(f"--held {held}: expected a share between 0 and 1")
+        raise OptionError(f"--validation {held}: expected a share between 0 and 1")
     count = len(arrays[LABELS])
     out = np.zeros(count, bool)
     out[(np.arange(int(count * share)) / share).astype(int)] = True
     if not out.any():
-        raise OptionError(f"--held {held}: of {count} samples that is none")
+        raise OptionError(f"--validation {held}: of {count} samples that is none")
     parts = [{k: x[rows] for k, x in arrays.items()} for rows in (~out, out)]
     return parts[0], parts[1]
 

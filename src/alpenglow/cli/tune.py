@@ -36,13 +36,13 @@ alpenglow tune model.onnx -o tuning.txt && ALPENGLOW_TUNING=tuning.txt python se
 @click.option("--budget", default="30s", show_default=True, metavar="TIME",
               help="About how long to measure: seconds, or a number with s, min or h.")  # fmt: skip
 @click.option("-o", "output", type=files.Written(), metavar="FILE",
-              help="The record to add to (default: the one that compiling reads).")  # fmt: skip
+              help="The record to add to.  [default: the record that the compiler reads]")
 def command(request: Request, budget: str, output: Path | None) -> None:
-    """Measure the convolutions and matrix products of MODEL in every way that there is.
+    """Autotuning: measure the implementations of each convolution and matmul of MODEL.
 
-    What is clearly faster than the compiler's own choice goes into a record, a text file with a
-    line for each problem, which every later compilation reads.  Results do not depend on it, but
-    for the rounding of Winograd convolutions.
+    An implementation that is clearly faster than the default is written to the tuning record, a
+    text file that every later compilation reads.  Results do not change, except by the rounding of
+    Winograd convolutions.
     """
     path = output or knobs.tuning_file()
     if path is None:

@@ -59,23 +59,23 @@ alpenglow verify model.onnx --bisect
     type=click.FloatRange(min=0),
     default=1e-4,
     show_default=True,
-    help="The largest error allowed, relative to the largest element of an output.",
+    help="The largest allowed error, relative to the largest element of an output.",
 )
 @click.option(
     "--against",
     type=click.Choice(["onnxruntime"]),
-    help="Refuse to run without it: else it is left out where it is not installed.",
+    help="Raise an error if ONNX Runtime is not installed, instead of leaving it out.",
 )
 @click.option("--bisect", "bisecting", is_flag=True,
-              help="Name the pass of the compiler after which outputs differ.")  # fmt: skip
+              help="Print the first compiler pass after which the outputs differ.")  # fmt: skip
 @click.pass_context
 def command(
     ctx: click.Context, request: Request, tolerance: float, against: str | None, bisecting: bool
 ) -> None:
-    """Run MODEL compiled and in the interpreter, and in ONNX Runtime if that is installed.
+    """Run MODEL compiled, in the interpreter and in ONNX Runtime (if installed), and compare.
 
-    ONNX Runtime runs MODEL itself if that is an ONNX file.  With --against it runs any other as
-    `convert` writes it.
+    ONNX Runtime runs MODEL itself if MODEL is an ONNX file.  With --against, it runs models of
+    other formats as `convert` writes them.
 
     The exit code is 1 if an output differs by more than the tolerance.
     """

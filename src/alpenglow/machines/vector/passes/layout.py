@@ -1,9 +1,9 @@
 """Layout: convolutions and matrix products move to blocked tensors and packed weights.
 
 Each convolution becomes pack, pad, convolve in blocks, unpack; then unpacking moves down (pass
-`propagate_layout`).  Weights are packed by operators on constants.  Where blocks of channels would be mostly padding,
-because there are few outputs or the groups are narrow, images stay plain, and so do those of the
-depthwise convolutions between.
+`propagate_layout`).  Weights are packed by operators on constants.  Where blocks of channels would
+be mostly padding, because there are few outputs or the groups are narrow, images stay plain, and so
+do those of the depthwise convolutions between.
 """
 
 from __future__ import annotations
