@@ -338,6 +338,35 @@ def test_show_after_emit_prints_each_kernel_once_and_the_table(folder: Path) -> 
     assert all(f" {name} " in table for name in kernels)
 
 
+@pytest.mark.parametrize(
+    ("language", "holds"),
+    [
+        ("kernel", "# addresses: "),
+        ("llvm", "define "),
+        ("llvm-optimized", "define "),
+        ("assembly", "ret"),
+        ("c", "#include <stdint.h>"),
+    ],
+)
+def test_show_prints_the_code_of_one_kernel(folder: Path, language: str, holds: str) -> None:
+    listed = alpenglow("show model.onnx --dim batch=1 --after emit").stdout
+    [name, *_] = re.findall(r"^# kernel (\S+)", listed, re.MULTILINE)
+    code = alpenglow(f"show model.onnx --dim batch=1 --kernel {name} --as {language}").stdout
+
+    assert holds in code
+    assert "\\t" not in code
+
+
+def test_show_names_the_kernels_and_languages_that_there_are(folder: Path) -> None:
+    show = "show model.onnx --dim batch=1"
+    [name, *_] = re.findall(r"^# kernel (\S+)", alpenglow(f"{show} --after emit").stdout, re.M)
+
+    assert name in alpenglow(f"{show} --kernel softmaks", 2).stderr
+    assert "llvm-optimized" in alpenglow(f"{show} --kernel {name} --as cuda", 2).stderr
+    assert "--kernel NAME" in alpenglow(f"{show} --as c", 2).stderr
+    assert "no kernels" in alpenglow(f"{show} --target interpreter --after emit", 2).stderr
+
+
 def test_text_after_emit_is_not_read_back(folder: Path) -> None:
     alpenglow("show model.onnx --dim batch=1 --after emit -o emitted.txt")
 

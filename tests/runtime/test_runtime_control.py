@@ -10,7 +10,7 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.cli.show import emitted
+from alpenglow.cli.kernels import all_kernels
 from alpenglow.ir.target import Target
 from alpenglow.measure.flops import flops
 from alpenglow.measure.profile import profile
@@ -65,7 +65,7 @@ def test_without_kernels_jumps_alone_are_not_interpreted() -> None:
 
 def test_tables_say_where_jumps_lead() -> None:
     program = ag.compile(CASES["branch"].graph).artifact.program
-    lines = "\n".join(emitted(program, Target.parse("cpu"))).split("# table\n")[1].splitlines()
+    lines = "\n".join(all_kernels(program, Target.parse("cpu"))).split("# table\n")[1].splitlines()
     jumps = [line.split("jump")[1].strip().split("  ")[0] for line in lines if " jump " in line]
 
     assert jumps[0].startswith("to 7 if false")

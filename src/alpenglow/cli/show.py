@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.errors import OptionError
 from alpenglow.base.whole import Fill, takes_what_comes
 from alpenglow.base.words import meant
 from alpenglow.cli import files
 from alpenglow.cli.help import Command
+from alpenglow.cli.kernels import KERNEL, all_kernels, one_kernel
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
 from alpenglow.cli.output import show as show_result
@@ -22,15 +22,9 @@ from alpenglow.compiler import every_pass, require_closed
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.target import Target
 from alpenglow.ir.types import NAMES, NARROW, Array
-from alpenglow.kernel.text import print_kernel
-from alpenglow.machines.proof import summary
-from alpenglow.machines.registry import kernels
-from alpenglow.ops.control.jump import Jump
 from alpenglow.passes.keep import check_kept
 from alpenglow.passes.table import Pass, current_name
-from alpenglow.program import Program
 from alpenglow.program import text as program_text
 
 EMIT = "emit"
@@ -68,6 +62,8 @@ def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 alpenglow show --list
 alpenglow show model.onnx
 alpenglow show model.onnx --after fuse
+alpenglow show model.onnx --after emit
+alpenglow show model.onnx --kernel conv_blocked --as assembly
 alpenglow show model.onnx --after lower -o lowered.txt
 alpenglow show lowered.txt --after plan
 alpenglow run lowered.txt
@@ -89,7 +85,18 @@ alpenglow run lowered.txt
 )
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
               help="Print the passes in their order.")  # fmt: skip
-def command(request: Request, after: str | None, output: Path | None) -> None:
+@click.option(
+    "--kernel",
+    metavar="NAME",
+    help="Print only the code of this kernel; --after emit prints the names.",
+)
+@click.option("--as", "language", metavar="LANGUAGE",
+              help="With --kernel: kernel (the default), llvm, llvm-optimized, assembly or c; for "
+              "OpenCL targets opencl.")  # fmt: skip
+def command(
+    request: Request, after: str | None, output: Path | None, kernel: str | None,
+    language: str | None,
+) -> None:  # fmt: skip
     """Print MODEL as text after a pass of the compiler.
 
     The text that -o writes is a MODEL for every command: compilation continues after that pass.
@@ -99,6 +106,14 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
     source = read(request)
     if source.staged:
         click.echo("this is the first part; the rest is imported when its data are known", err=True)
+    if kernel is not None:
+        after = after or EMIT
+    if (kernel is None and language) or (kernel is not None and after != EMIT):
+        found = f"--after {after}" if kernel is not None else "--as without --kernel"
+        raise OptionError(
+            f"{found} has no code, expected --kernel NAME --as LANGUAGE after {EMIT}",
+            hint=f"--after {EMIT} prints the names of the kernels",
+        )
     stage = source.after if after is None else current_name(after, list(STAGE_DOCS))
     if stage not in STAGE_DOCS:
         close = meant(stage, STAGE_DOCS)
@@ -107,8 +122,8 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
     order = list(STAGE_DOCS)
     if order.index(stage) < order.index(source.after):
         raise OptionError(f"{request.model} is past '{stage}' already: it is after {source.after}")
-    body, weights = advanced(source, stage, request)
-    text = f"{MARK}{stage}\n{body}\n"
+    body, weights = advanced(source, stage, request, kernel, language or KERNEL)
+    text = f"{body}\n" if kernel is not None else f"{MARK}{stage}\n{body}\n"
     if source.then is not None and stage != EMIT:
         text += f"{source.then}\n"
     if output is not None:
@@ -121,8 +136,13 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
     show_result({"after": stage, "text": text}, text.rstrip("\n").split("\n"), request.json)
 
 
-def advanced(source: ModelSource, stage: str, request: Request) -> tuple[str, dict[str, Array]]:
-    """Return the text of a model after `stage`, and the constants that it names by hash."""
+def advanced(
+    source: ModelSource, stage: str, request: Request, kernel: str | None, language: str
+) -> tuple[str, dict[str, Array]]:
+    """Return the text of a model after `stage`, and the constants that it names by hash.
+
+    After code generation, that is the code of one `kernel` in a `language`, if it is named.
+    """
     target = source.target_of(request)
     model: Any = source.ir
     if stage != source.after:
@@ -141,38 +161,14 @@ def advanced(source: ModelSource, stage: str, request: Request) -> tuple[str, di
                     f"stage '{stage}' is left out for target {target} with these options",
                     hint=STAGE_DOCS[stage],
                 )
+    if stage == EMIT and kernel is not None:
+        strict = request.numerics == "strict"
+        return one_kernel(model, target, kernel, language, strict), {}
     if stage == EMIT:
-        return "\n".join(emitted(model, target)), {}
+        return "\n".join(all_kernels(model, target)), {}
     if isinstance(model, Graph):
         return graph_text.print_graph(model), graph_text.side_weights(model)
     return program_text.print_program(model), program_text.side_weights(model)
-
-
-def emitted(program: Program, target: Target) -> Iterator[str]:
-    """Yield the text of each kernel once, then the table of instructions and their kernels."""
-    texts: dict[str, str] = {}
-    used: dict[int, str] = {}
-    for instr, kernel in kernels(program, target):
-        body = print_kernel(kernel)
-        if body not in texts:
-            texts[body] = f"{kernel.name}.{len(texts)}"
-            yield f"# kernel {texts[body]}"
-            yield body
-            yield f"# addresses: {summary(kernel, instr)}"
-            yield ""
-        used[id(instr)] = texts[body]
-    if not used:
-        raise UnsupportedError(f"target '{target}' has no kernels to show")
-    rows = [("instruction", "kernel", "results", "operands")]
-    for number, i in enumerate(program.instrs()):
-        results = ", ".join(f"%{r.buffer} {r.type}" for r in i.outs)
-        operands = ", ".join("none" if r is None else f"%{r.buffer} {r.type}" for r in i.ins)
-        how = used.get(id(i), "interpreted")
-        if isinstance(i.op, Jump):
-            how = f"to {number + i.op.by}" + f" if {str(i.op.when).lower()}" * len(i.ins)
-        rows.append((f"{number} {i.op.name}", how, results, operands))
-    yield "# table"
-    yield from table(rows)
 
 
 def write(path: Path, text: str, weights: dict[str, Array]) -> None:

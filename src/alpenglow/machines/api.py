@@ -205,6 +205,18 @@ class HostDevice(Protocol):
         ...
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A machine that prints the code that it generates for a kernel."""
+
+    languages: Sequence[str]
+    """Names of the languages, as ``llvm`` and ``assembly``, in the order of generation."""
+
+    def code(self, instr: Instr, target: Target, strict: bool, language: str) -> str:
+        """Return the code of the kernel of an instruction in one of `languages`."""
+        ...
+
+
 class Machine(Protocol):
     """What the compiler asks of a machine.
 

@@ -22,12 +22,13 @@ from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.stoppable import STOP
 from alpenglow.machines.api import Artifact, Entry, Progress
 from alpenglow.machines.choice import ChosenKernel, dims_of, signature, with_stop
-from alpenglow.machines.cpu.assemble import assemble
+from alpenglow.machines.cpu.assemble import assemble, assembly, optimise
 from alpenglow.machines.cpu.legal import legal
 from alpenglow.machines.proof import admitted
 from alpenglow.machines.vector.select import choose
 from alpenglow.ops.control.jump import Jump
-from alpenglow.program import Program
+from alpenglow.program import Instr, Program
+from alpenglow.render.c.render import render as render_c
 from alpenglow.render.llvm.render import render
 
 
@@ -95,8 +96,30 @@ def _begun(ahead: Executor, make: Callable[[], bytes]) -> Callable[[], bytes]:
 
 
 def _object(choice: ChosenKernel, target: Target) -> bytes:
-    text = render(legal(choice.kernel, target), fast=not choice.exact, aliased=choice.aliased)
-    return assemble(text, target)
+    return assemble(_rendered(choice, target), target)
+
+
+def _rendered(choice: ChosenKernel, target: Target) -> str:
+    return render(legal(choice.kernel, target), fast=not choice.exact, aliased=choice.aliased)
+
+
+LANGUAGES = ("llvm", "llvm-optimized", "assembly", "c")
+
+
+def code(instr: Instr, target: Target, strict: bool, language: str) -> str:
+    """Return the code of the kernel of an instruction in one of `LANGUAGES`, for reading."""
+    choice = choose(instr, target, strict)
+    assert choice is not None, "only instructions with a kernel are asked for"
+    choice = with_stop(choice, instr)
+    if language == "c":
+        return render_c(choice.kernel, fast=not choice.exact)
+    text = _rendered(choice, target)
+    match language:
+        case "llvm":
+            return text
+        case "llvm-optimized":
+            return optimise(text, target)
+    return assembly(text, target)
 
 
 def _key(name: str, target: Target) -> str:

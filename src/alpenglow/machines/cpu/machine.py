@@ -12,7 +12,7 @@ from alpenglow.machines.api import Artifact, Progress
 from alpenglow.machines.cpu import targets
 from alpenglow.machines.cpu.process import ThisProcess
 from alpenglow.machines.vector.machine import VectorMachine
-from alpenglow.program import Program
+from alpenglow.program import Instr, Program
 
 
 class Cpu(VectorMachine):
@@ -35,6 +35,16 @@ class Cpu(VectorMachine):
         making = import_module("alpenglow.machines.cpu.emit")
         artifact: Artifact = making.emit(program, target, strict, store, progress)
         return artifact
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        languages: tuple[str, ...] = import_module("alpenglow.machines.cpu.emit").LANGUAGES
+        return languages
+
+    def code(self, instr: Instr, target: Target, strict: bool, language: str) -> str:
+        making = import_module("alpenglow.machines.cpu.emit")
+        text: str = making.code(instr, target, strict, language)
+        return text
 
     def device(self, target: Target) -> ThisProcess:
         return ThisProcess()

@@ -67,6 +67,14 @@ class OpenCl:
         artifact: Artifact = self._emitting.emit(program, target, strict, progress, choose)
         return artifact
 
+    languages = ("opencl",)
+
+    def code(self, instr: Instr, target: Target, strict: bool, language: str) -> str:
+        made = self._emitting.written(instr, target, strict, self._selecting.choose)
+        assert made is not None, "only instructions with a kernel are asked for"
+        text: str = made.text
+        return text
+
     def device(self, target: Target) -> Device | None:
         return device_of(self._here(target))
 
