@@ -97,7 +97,7 @@ def test_a_result_is_held_to_its_declared_type() -> None:
     text = ADD.replace("%0 = stablehlo.add %x, %y : tensor<3xf32>",
                        '%0 = "stablehlo.add"(%x, %y) : (tensor<3xf32>, tensor<3xf32>) -> '
                        "tensor<4xf32>")  # fmt: skip
-    with pytest.raises(TypeRuleError, match=r"declared f32\[4\], and is f32\[3\].*line 3"):
+    with pytest.raises(TypeRuleError, match=r"declared as f32\[4\], expected f32\[3\].*line 3"):
         load(text.encode())
 
 

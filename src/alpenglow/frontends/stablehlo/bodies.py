@@ -17,7 +17,7 @@ from alpenglow.ir.types import Array
 from alpenglow.ops.tensor.movement import stretch
 
 DEEPEST = 32
-"""So many functions may stand in each other in a body."""
+"""How deep calls in a body may be nested."""
 
 
 class Applied:
@@ -32,7 +32,9 @@ class Applied:
         if name not in self.values:
             v = self.site.importer.find(self.site.scope[name])
             if v.type.rank:
-                raise UnsupportedError(f"{self.site.kind}: its body reads {v.type} from outside")
+                raise UnsupportedError(
+                    f"{self.site.kind}: the body reads {v.type} from outside, expected a scalar"
+                )
             self.values[name] = stretch(self.site.g, v, self.shape)
         return self.values[name]
 
@@ -49,16 +51,16 @@ def apply_body(s: Site, block: Block, arguments: Sequence[Value], depth: int = 0
     Raises ModelError if the body takes another number of arguments.
     """
     if len(block.arguments) != len(arguments) or not arguments:
-        raise s.wrong(f"its body takes {len(block.arguments)} values, expected {len(arguments)}")
+        raise s.wrong(f"the body takes {len(block.arguments)} values, expected {len(arguments)}")
     if depth > DEEPEST:
-        raise s.refuse(f"its body calls functions in {depth} levels")
+        raise s.refuse(f"calls in the body are nested {depth} deep, expected at most {DEEPEST}")
     applied = Applied(s, arguments[0].type.shape, depth)
     for (name, _), v in zip(block.arguments, arguments, strict=True):
         applied.values[name] = v
     for o in block.body:
         made = _applied(s, applied, o)
         if len(made) != len(o.results):
-            raise ModelError(f"{o.label} makes {len(made)} values of {len(o.results)}")
+            raise ModelError(f"{o.label} has {len(o.results)} results, expected {len(made)}")
         for i, (name, v) in enumerate(zip(o.results, made, strict=True)):
             applied.values[name] = declared_pointwise(s.g, o, i, v, applied.shape)
     return [applied.find(name) for name in block.results]
@@ -71,7 +73,8 @@ def _applied(s: Site, applied: Applied, o: Operation) -> Sequence[Value]:
         return apply_body(s, function.body, inputs, applied.depth + 1)
     entry = find(o.name)
     if entry is None or not entry.pointwise or o.regions:
-        raise s.refuse(f"its body has {o.label}")
+        supported = "elementwise operations without regions, and calls"
+        raise s.refuse(f"{o.label} in the body is not supported; supported: {supported}")
     inner = Site(s.g, o, o.label, o.operands, o.results, applied, s.module, {}, applied.shape)
     made = entry.convert(inner)
     return [made] if isinstance(made, Value) else list(made)

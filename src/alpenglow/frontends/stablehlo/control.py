@@ -32,13 +32,14 @@ def control(module: Module, step: Step[Applied]) -> Control[Applied] | None:
         two = step.kind == "stablehlo.if"
         if not regions or len(step.inputs) != 1 or (two and len(regions) != 2):
             raise ModelError(
-                f"{step.kind} has {len(regions)} branches, {len(step.inputs)} operands"
+                f"{step.kind} has {len(regions)} branches and {len(step.inputs)} operands, "
+                f"expected {'2 branches' if two else 'at least 1 branch'} and 1 operand"
             )
         return Branch(step.inputs[0], regions, by_number=not two)
     if step.kind != "stablehlo.while":
         return None
     if len(regions) != 2:
-        raise ModelError(f"{step.kind} has {len(regions)} regions, expected two")
+        raise ModelError(f"{step.kind} has {len(regions)} regions, expected 2")
     return While(*regions)
 
 
@@ -56,16 +57,20 @@ def handed_on(
         return [_part(step, tuples)]
     if len(step.inputs) != len(step.outputs):
         raise ModelError(
-            f"{step.kind} has {len(step.inputs)} operands, {len(step.outputs)} results"
+            f"{step.kind} has {len(step.inputs)} operands and {len(step.outputs)} results, "
+            "expected the same number"
         )
     return [same(step, a, b) for a, b in zip(step.inputs, step.outputs, strict=True)]
 
 
 def _part(step: Step[Applied], tuples: Mapping[str, tuple[str, ...]]) -> Step[Applied]:
     if step.inputs[0] not in tuples:
-        raise ModelError("a part is taken of what is no tuple", node=step.label)
+        raise ModelError(f"{step.kind}: the operand is a tensor, expected a tuple", node=step.label)
     parts = tuples[step.inputs[0]]
     index = step.payload.operation.attributes.get("index")
     if not isinstance(index, int) or not 0 <= index < len(parts):
-        raise ModelError(f"part {index} is taken of a tuple of {len(parts)}", node=step.label)
+        raise ModelError(
+            f"{step.kind}: index is {index}, expected at least 0 and less than {len(parts)}",
+            node=step.label,
+        )
     return same(step, parts[index], step.outputs[0])

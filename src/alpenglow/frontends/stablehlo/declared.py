@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, TypeRuleError
 from alpenglow.frontends.presume import presume
+from alpenglow.frontends.stablehlo.elements import element
 from alpenglow.frontends.stablehlo.module import Operation, Quantized, Tensor, Type
-from alpenglow.frontends.stablehlo.table import element
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, NARROW, TensorType
@@ -23,7 +23,7 @@ def declared(g: Graph, kind: str, types: Sequence[Type], i: int, v: Value) -> Va
     """
     t = types[i] if i < len(types) else None
     if not isinstance(t, Tensor):
-        raise ModelError(f"{kind}: a tensor is made where {t} is declared")
+        raise ModelError(f"{kind}: result {i} is declared as {t}, expected a tensor")
     dtype = element(kind, t)
     if dtype in NARROW and v.type.dtype != dtype:
         v = g(Cast(dtype), v)
@@ -34,7 +34,7 @@ def declared(g: Graph, kind: str, types: Sequence[Type], i: int, v: Value) -> Va
                 continue
             fits &= not known(here) and presume(here - there, "==")
     if not fits:
-        raise TypeRuleError(f"{kind}: the result is declared {t}, and is {v.type}")
+        raise TypeRuleError(f"{kind}: the result is declared as {t}, expected {v.type}")
     return v
 
 
@@ -54,12 +54,12 @@ def declared_pointwise(g: Graph, o: Operation, i: int, v: Value, shape: tuple[Di
     """
     t = o.types[i] if i < len(o.types) else None
     if not isinstance(t, Tensor) or t.shape != ():
-        raise TypeRuleError(f"{o.label}: the result is declared {t}, expected a scalar in a body")
+        raise TypeRuleError(f"{o.label}: the result is declared as {t}, expected a scalar")
     dtype = element(o.name, t)
     if dtype in NARROW and v.type.dtype != dtype:
         v = g(Cast(dtype), v)
     if v.type.rank == 0:
         v = stretch(g, v, shape)
     if v.type.dtype != dtype or v.type.shape != shape:
-        raise TypeRuleError(f"{o.label}: the result is declared {t}, and is {v.type}")
+        raise TypeRuleError(f"{o.label}: the result is declared as {t}, expected {v.type}")
     return v

@@ -48,21 +48,31 @@ def complex_of(part: str) -> str | None:
     return next((c for c, p in PARTS.items() if p == part), None)
 
 
+def element(what: str, t: Tensor) -> str:
+    """Return the dtype of a tensor in a graph: of quantized elements, the dtype of the integers."""
+    return supported(what, t.dtype if isinstance(t.dtype, str) else t.dtype.storage)
+
+
+def supported(what: str, dtype: str) -> str:
+    """Return a dtype; raise UnsupportedError if a graph cannot hold its elements."""
+    if dtype not in DTYPES:
+        known = ", ".join(DTYPES)
+        raise UnsupportedError(f"{what}: dtype {dtype} is not supported; supported: {known}")
+    return dtype
+
+
 def held(t: Tensor) -> np.dtype[Any]:
     """Return how NumPy holds the elements of a constant; raise UnsupportedError if it does not."""
-    dtype = t.dtype if isinstance(t.dtype, str) else t.dtype.storage
-    if dtype not in DTYPES:
-        raise UnsupportedError(f"a constant is {t}, and no graph holds elements of {dtype}")
-    return DTYPES[dtype]
+    return DTYPES[element("a constant", t)]
 
 
 def extents(t: Tensor) -> tuple[int, ...]:
     """Return the shape of a constant; raise ModelError if it is open, or too large."""
     if t.shape is None or None in t.shape:
-        raise ModelError(f"a constant is {t}, whose shape is open")
+        raise ModelError(f"a constant is {t}, expected a static shape")
     shape = tuple(d for d in t.shape if d is not None)
     if prod(max(d, 1) for d in shape) * held(t).itemsize > MOST_NBYTES:
-        raise ModelError(f"a constant is {t}, which is more than {MOST_NBYTES} bytes")
+        raise ModelError(f"a constant is {t}, expected at most {MOST_NBYTES} bytes")
     return shape
 
 
@@ -81,8 +91,8 @@ def from_bytes(content: bytes, t: Tensor) -> Array:
     if len(content) == size:
         return splat(np.frombuffer(content, dtype)[0], dtype, shape)
     raise ModelError(
-        f"a constant of {t} has {len(content)} bytes, expected {size * count}, or {size} for one "
-        "element that stands for all"
+        f"a constant of {t} has {len(content)} bytes, expected {size * count}, or {size} "
+        "to repeat one element"
     )
 
 
@@ -90,12 +100,13 @@ def _bits(content: bytes, shape: tuple[int, ...], t: Tensor) -> Array:
     count = prod(shape)
     if len(content) == 1 and (content[0] in (0, 0xFF) or (count > 8 and content[0] == 1)):
         return splat(content[0] != 0, np.dtype(np.bool_), shape)
-    if len(content) == (count + 7) // 8:
+    packed = (count + 7) // 8
+    if len(content) == packed:
         bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
         return bits[:count].astype(np.bool_).reshape(shape)
     if len(content) == count:
         return np.frombuffer(content, np.uint8).astype(np.bool_).reshape(shape)
-    raise ModelError(f"a constant of {t} has {len(content)} bytes for {count} truth values")
+    raise ModelError(f"a constant of {t} has {len(content)} bytes, expected {packed} or {count}")
 
 
 def from_text(text: str, t: Tensor) -> Array:
@@ -107,16 +118,16 @@ def from_text(text: str, t: Tensor) -> Array:
     text = text.strip()
     if not text:
         if prod(shape):
-            raise ModelError(f"a constant of {t} has no elements")
+            raise ModelError(f"a constant of {t} has no elements, expected {prod(shape)}")
         return np.empty(shape, dtype)
     numbers, found = _listed(text, t)
     is_complex = t.dtype in COMPLEX
     if is_complex:
         if found[-1:] != (2,):
-            raise ModelError(f"a constant of {t} has elements that are no pairs")
+            raise ModelError(f"a constant of {t} has single numbers, expected complex pairs")
         found = found[:-1]
     if found and found != shape:
-        raise ModelError(f"a constant of {t} has elements in a shape of {found}")
+        raise ModelError(f"a constant of {t} has lists of shape {found}, expected {shape}")
     flat = [_number(n, t) for n in numbers]
     if is_complex:
         array = _rounded(flat, DTYPES[PARTS[str(t.dtype)]]).view(dtype)
@@ -137,8 +148,8 @@ def _listed(text: str, t: Tensor) -> tuple[list[Any], tuple[int, ...]]:
         raise ModelError(f"a constant of {t} is {text[:40]!r}, expected lists of numbers")
     opened = re.match(r"[\[\s]*", text)
     depth = opened[0].count("[") if opened else 0
-    if depth > len(t.shape or ()):
-        raise ModelError(f"a constant of {t} has lists in {depth} levels")
+    if depth > (rank := len(t.shape or ())):
+        raise ModelError(f"a constant of {t} has lists {depth} deep, expected at most {rank}")
     plain = text.replace("(", "[").replace(")", "]")
     plain = re.sub(r"([0-9])\.(?![0-9])", r"\1.0", plain)
     plain = _HEX.sub(lambda m: f'"{m[0]}"', plain)
@@ -159,7 +170,7 @@ def _flat(nested: Any) -> tuple[tuple[int, ...], list[Any]]:
     while level and any(isinstance(n, list) for n in level):
         lengths = {len(n) if isinstance(n, list) else -1 for n in level}
         if len(lengths) != 1:
-            raise ValueError("lists are uneven")
+            raise ValueError("lists have different lengths, expected one")
         shape.append(lengths.pop())
         level = [element for n in level for element in n]
     return tuple(shape), level
@@ -174,26 +185,33 @@ def _number(n: Any, t: Tensor) -> Any:
         bits = int(n, 16)
         if floating:
             if not 0 <= bits < 1 << DTYPES[part].itemsize * 8:
-                raise ModelError(f"{n} has more bits than an element of {t}")
+                raise _misfit(t, n, f"an unsigned number of {DTYPES[part].itemsize * 8} bits")
             return np.array(bits, f"u{DTYPES[part].itemsize}").view(DTYPES[part])[()]
         n = bits
     if floating:
         if isinstance(n, bool):
-            raise ModelError(f"a truth value is an element of {t}")
+            raise _misfit(t, n, "a number")
         return float(n)
     if part == "bool":
         if n not in (0, 1, -1):
-            raise ModelError(f"{n} does not fit an element of {t}")
+            raise _misfit(t, n, "true or false")
         return bool(n)
     if isinstance(n, bool) or not isinstance(n, int):
-        raise ModelError(f"{n} is no element of {t}")
+        raise _misfit(t, n, "an integer")
     return _integer(n, part, t)
 
 
 def _integer(n: int, dtype: str, t: Tensor) -> int:
-    """Return an integer; one without a sign may be told by its bits, as if it had none."""
+    """Return an integer; one of a signed type may be written as its bits, without a sign."""
     bits = int(dtype[1]) if dtype in NARROW_INTS else width(dtype)
     unsigned = dtype.startswith("u")
-    if not (0 if unsigned else -(1 << bits - 1)) <= n < 1 << bits:
-        raise ModelError(f"{n} does not fit an element of {t}")
+    low, high = 0 if unsigned else -(1 << bits - 1), (1 << bits) - 1
+    if not low <= n <= high:
+        raise _misfit(t, n, f"{low} to {high}")
     return n - (1 << bits) if not unsigned and n >= 1 << bits - 1 else n
+
+
+def _misfit(t: Tensor, n: Any, expected: str) -> ModelError:
+    """Return the error for an element that the dtype of its constant cannot hold."""
+    found = str(n).lower() if isinstance(n, bool) else n
+    return ModelError(f"an element of {t} is {found}, expected {expected}")

@@ -89,8 +89,8 @@ class Importer(ConvertingImporter[Applied]):
     def _stated(self, name: str) -> Value:
         if name in self.constants:
             return self.g.constant(self.constants[name], name, copy=False)
-        what = "a tuple" if name in self.tuples else "no tensor that anything makes"
-        raise ModelError(f"'{name}' is read, which is {what}")
+        what = "a tuple" if name in self.tuples else "undefined"
+        raise ModelError(f"'{name}' is {what}, expected a tensor")
 
     def _is_same(self, step: Step[Applied]) -> bool:
         target = step.payload.operation.attributes.get("call_target_name")
@@ -99,7 +99,10 @@ class Importer(ConvertingImporter[Applied]):
     def _rename(self, step: Step[Applied]) -> None:
         """Let values go by other names."""
         if len(step.inputs) != len(step.outputs):
-            raise ModelError(f"{step.kind} has {len(step.inputs)} operands", node=step.label)
+            raise ModelError(
+                f"{step.kind} has {len(step.inputs)} operands and {len(step.outputs)} results, "
+                "expected the same number", node=step.label,
+            )  # fmt: skip
         for name, result in zip(step.inputs, step.outputs, strict=True):
             if name in self.tuples:
                 self.tuples[result] = self.tuples[name]
@@ -123,7 +126,7 @@ class Importer(ConvertingImporter[Applied]):
             made = entry.convert(site)
         count = 1 if isinstance(made, Value) else len(made)
         if count != len(step.outputs):
-            raise ModelError(f"{step.kind} makes {count} values of {len(step.outputs)}")
+            raise ModelError(f"{step.kind} has {len(step.outputs)} results, expected {count}")
         return made
 
     def _site(self, step: Step[Applied], operation: Operation, importer: Importing) -> Site:

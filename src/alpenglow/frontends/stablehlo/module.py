@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.base.words import some
 from alpenglow.ir.types import Array
 
 DEEPEST = 64
@@ -35,7 +36,7 @@ class Quantized:
     high: int
 
     def __str__(self) -> str:
-        return f"quantised {self.storage} of {self.expressed}"
+        return f"quantized {self.storage} of {self.expressed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +206,11 @@ class Module:
     version: str = ""
     """The version of the format, where that is told."""
 
-    def function(self, name: str) -> Function:
-        """Return a function; raise ModelError if there is none."""
+    def function(self, name: str, label: str = "") -> Function:
+        """Return a function; raise ModelError, which names the caller `label`, if it is missing."""
         if name not in self.functions:
-            raise ModelError(f"there is no function '{name}'")
+            known = some(self.functions)
+            raise ModelError(f"function '{name}' is undefined, expected one of {known}", node=label)
         return self.functions[name]
 
 
@@ -228,8 +230,10 @@ def main_of(module: Module) -> Function:
         return module.functions[MAIN]
     public = [f for f in module.functions.values() if f.public]
     if len(public) != 1:
-        names = ", ".join(f.name for f in public) or "none"
-        raise ModelError(f"no function is called '{MAIN}', and these are public: {names}")
+        names = some(f.name for f in public) or "none"
+        raise ModelError(
+            f"public functions are {names}, expected one, or a function named '{MAIN}'"
+        )
     return public[0]
 
 

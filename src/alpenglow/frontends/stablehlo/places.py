@@ -44,7 +44,7 @@ def index_vectors(s: Site, indices: Value, axis: int) -> Value:
     """Return indices as i64 with the numbers of one index along the last axis."""
     rank = indices.type.rank
     if not 0 <= axis <= rank:
-        raise s.wrong(f"index_vector_dim is {axis} of {indices.type}")
+        raise s.wrong(f"index_vector_dim is {axis}, expected 0 to {rank} for {indices.type}")
     indices = as_index(s, indices)
     if axis == rank:
         return s.reshaped(indices, (*indices.type.shape, 1))

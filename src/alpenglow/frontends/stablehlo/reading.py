@@ -11,12 +11,11 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.files import content_of
 from alpenglow.frontends.stablehlo.bytecode.artifact import PLATFORM, Artifact, of_file, of_object
 from alpenglow.frontends.stablehlo.bytecode.portable import read_bytecode
+from alpenglow.frontends.stablehlo.elements import element, supported
 from alpenglow.frontends.stablehlo.module import Function, Module, Tensor
-from alpenglow.frontends.stablehlo.table import element
 from alpenglow.frontends.stablehlo.text.look import BYTECODE, is_artifact, is_exported
 from alpenglow.frontends.stablehlo.text.text import read_text
 from alpenglow.ir.dims import Dim
-from alpenglow.ir.types import DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +59,16 @@ class Source:
         for i, (argument, t) in enumerate(main.body.arguments):
             name = told[i] or (f"arg{i}" if numbered else argument)
             if not isinstance(t, Tensor) or t.shape is None:
-                raise UnsupportedError(f"input '{name}' is a {t}, expected a tensor of known rank")
+                raise UnsupportedError(f"input '{name}' is {t}, expected a tensor of known rank")
             own.append(Input(name, element(f"input '{name}'", t), t.shape))
         if self.artifact is None:
             return own
         kept = [a for a in self.artifact.arguments if a.kept]
         if len(kept) != len(own):
-            raise ModelError(f"the program takes {len(own)} arguments, and {len(kept)} are told")
+            raise ModelError(
+                f"the program takes {len(own)} arguments, expected {len(kept)} as in "
+                "module_kept_var_idx"
+            )
         merged = iter(own)
         inputs = [
             self._input(a, next(merged) if a.kept else None) for a in self.artifact.arguments
@@ -79,11 +81,11 @@ class Source:
 
     def _input(self, a: Any, own: Input | None) -> Input:
         if own is None:
-            if a.dtype not in DTYPES:
-                raise UnsupportedError(f"input '{a.name}' has elements of {a.dtype}")
-            return Input(a.name, a.dtype, a.shape, False)
+            dtype = supported(f"input '{a.name}'", a.dtype)
+            return Input(a.name, dtype, a.shape, False)
         if len(a.shape) != len(own.shape):
-            raise ModelError(f"input '{a.name}' has rank {len(own.shape)}, and {a.shape} is told")
+            rank = len(a.shape)
+            raise ModelError(f"input '{a.name}' has rank {len(own.shape)}, expected {rank}")
         shape = tuple(s if d is None else d for d, s in zip(own.shape, a.shape, strict=True))
         return Input(a.name, own.dtype, shape)
 
@@ -110,7 +112,7 @@ def read(source: Source) -> Module:
     if source.artifact is not None and PLATFORM not in source.artifact.platforms:
         listed = ", ".join(source.artifact.platforms)
         raise UnsupportedError(
-            f"the program was exported for {listed}",
+            f"the program was exported for {listed}, expected {PLATFORM}",
             hint='export(..., platforms=["cpu"])',
         )
     if source.content[:4] == BYTECODE:
@@ -118,5 +120,7 @@ def read(source: Source) -> Module:
     try:
         text = source.content.decode()
     except UnicodeDecodeError as error:
-        raise ModelError(f"the text is no UTF-8 at offset {error.start}") from error
+        raise ModelError(
+            f"byte {error.start} is not UTF-8, expected text or bytecode of StableHLO"
+        ) from error
     return read_text(text)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError, Refusal
+from alpenglow.base.errors import Refusal
 from alpenglow.frontends.refusals import unknown
 from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import CONTROL
 from alpenglow.frontends.stablehlo.custom_calls import ACCEPTED
-from alpenglow.frontends.stablehlo.module import CALLS, RETURNS, Function, Module, Operation, every
+from alpenglow.frontends.stablehlo.module import CALLS, RETURNS, Function, Module, every
+from alpenglow.frontends.stablehlo.steps import callee
 from alpenglow.frontends.steps import reached
 
 
@@ -31,16 +32,10 @@ def functions(module: Module, main: Function) -> list[Function]:
         return main if name == main.name else module.function(name)
 
     def calls(name: str) -> list[str]:
-        return [_callee(module, o) for o in every(function(name).body) if o.name in CALLS]
+        called = (o for o in every(function(name).body) if o.name in CALLS)
+        return [module.function(callee(o), o.label).name for o in called]
 
     def length(name: str) -> int:
         return sum(1 for _ in every(function(name).body))
 
     return [function(n) for n in reached(main.name, calls, length, "function")]
-
-
-def _callee(module: Module, o: Operation) -> str:
-    name = str(o.attributes.get(CALLS[o.name], ""))
-    if name not in module.functions:
-        raise ModelError(f"there is no function '{name}'", node=o.label)
-    return name

@@ -23,7 +23,7 @@ from alpenglow.frontends.stablehlo.module import (
 from alpenglow.frontends.steps import LONGEST, Body, Step
 
 DEEPEST_CALL = 200
-"""So many functions and regions may stand in each other."""
+"""How deep functions and regions may be nested."""
 
 Names = MutableMapping[str, str]
 """From the names of values in a function to those in the space of all."""
@@ -78,14 +78,14 @@ def placed(
     """Return a block with names behind a prefix, its arguments called as the operands are."""
     if len(operands) != len(block.arguments):
         raise ModelError(
-            f"a block has {len(block.arguments)} arguments for {len(operands)} operands"
+            f"a block has {len(block.arguments)} arguments, expected {len(operands)}"
         )
-    if prefix.count("/") > DEEPEST_CALL:
+    if (depth := prefix.count("/")) > DEEPEST_CALL:
         raise UnsupportedError(
-            f"more than {DEEPEST_CALL} functions and regions stand in each other"
+            f"functions and regions are nested {depth} deep, expected at most {DEEPEST_CALL}"
         )
     if not block.operations:
-        raise ModelError("a function has no body")
+        raise ModelError("a function that is called has no body, expected operations")
     scope: Names = ChainMap() if outer is None else ChainMap({}, outer)
     for (name, _), operand in zip(block.arguments, operands, strict=True):
         scope[name] = operand
@@ -104,4 +104,6 @@ def named(names: Sequence[str], scope: Mapping[str, str], o: Operation) -> tuple
     try:
         return tuple(scope[name] for name in names)
     except KeyError as error:
-        raise ModelError(f"value {error} is read before it is made", node=o.label) from None
+        raise ModelError(
+            f"operand {error} is undefined, expected an earlier value", node=o.label
+        ) from None

@@ -13,11 +13,12 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.operands import Importing, Operands
-from alpenglow.frontends.stablehlo.module import Block, Module, Operation, Quantized, Tensor, Type
+from alpenglow.frontends.stablehlo.elements import element
+from alpenglow.frontends.stablehlo.module import Block, Module, Operation, Tensor, Type
 from alpenglow.frontends.table import Table
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.types import DTYPES, NARROW, NARROW_INTS, Array
+from alpenglow.ir.types import NARROW, NARROW_INTS, Array
 
 Made = Value | Sequence[Value]
 Converter = Callable[["Site"], Made]
@@ -131,8 +132,9 @@ class Site(Operands):
     def counts(self, *names: str) -> list[int]:
         """Return attributes that are integers above 0, 1 if nothing is said."""
         numbers = [self.number(name, 1) for name in names]
-        if min(numbers) < 1:
-            raise ModelError(f"{self.kind}: {names} are {numbers}, expected at least 1 each")
+        for name, number in zip(names, numbers, strict=True):
+            if number < 1:
+                raise self.wrong(f"{name} is {number}, expected at least 1")
         return numbers
 
     def window(
@@ -146,8 +148,9 @@ class Site(Operands):
         edges = self.numbers("padding", (0, 0) * rank) if padding is None else padding
         self.each(rank, **dict(zip(names, lists, strict=True)), window_reversal=turned)
         self.each(2 * rank, padding=edges)
-        if any(min(numbers, default=1) < 1 for numbers in lists):
-            raise ModelError(f"{self.kind}: {names} are {lists}, expected at least 1 each")
+        for name, numbers in zip(names, lists, strict=True):
+            if min(numbers, default=1) < 1:
+                raise self.wrong(f"{name} is {numbers}, expected entries of at least 1")
         size, strides, between, within = lists
         pairs = tuple(zip(edges[::2], edges[1::2], strict=True))
         return Window(size, strides, between, within, turned, pairs)
@@ -163,10 +166,14 @@ class Site(Operands):
         """Return an attribute that says which axes stand for what."""
         value = self.attribute(name)
         if not isinstance(value, kind):
-            raise self.wrong(f"{name} is {value!r}")
+            raise self.wrong(f"{name} is {value!r}, expected dimension numbers")
         return value
 
     # ── operands and results ──
+
+    def refuse_dtype(self, v: Value, supported: str) -> UnsupportedError:
+        """Return the error for an operand of a dtype that this operation does not support."""
+        return self.refuse(f"dtype {v.type.dtype} is not supported; supported: {supported}")
 
     def count(self, *counts: int) -> None:
         """Raise ModelError unless there are so many operands."""
@@ -188,7 +195,7 @@ class Site(Operands):
             return self.shape
         t = self.result(i)
         if t.shape is None or None in t.shape:
-            raise self.wrong(f"the result is {t}, whose extents nothing tells")
+            raise self.wrong(f"the result is declared as {t}, expected a static shape")
         return tuple(d for d in t.shape if d is not None)
 
     @property
@@ -209,9 +216,9 @@ class Site(Operands):
             known(a) and known(b) and a != b
             for a, b in zip(x.type.shape, y.type.shape, strict=True)
         ):
-            raise self.wrong(f"operands are {x.type} and {y.type}")
+            raise self.wrong(f"operands are {x.type} and {y.type}, expected the same shape")
         if x.type.dtype != y.type.dtype:
-            raise self.wrong(f"operands are {x.type} and {y.type}")
+            raise self.wrong(f"operands are {x.type} and {y.type}, expected the same dtype")
         x, y = self.broadcast(x, y)
         return x, y
 
@@ -220,11 +227,10 @@ class Site(Operands):
         if not self.has("broadcast_dimensions"):
             return
         ranks = [v.type.rank for v in values]
-        if (
-            self.numbers("broadcast_dimensions")
-            != tuple(range(max(ranks)))[max(ranks) - min(ranks) :]
-        ):
-            raise self.refuse("axes that are broadcast are not the first ones")
+        axes = self.numbers("broadcast_dimensions")
+        last = tuple(range(max(ranks) - min(ranks), max(ranks)))
+        if axes != last:
+            raise self.refuse(f"broadcast_dimensions {axes} is not supported; supported: {last}")
 
     def wide(self, i: int) -> Value:
         """Return operand i in an element type that is computed with."""
@@ -234,41 +240,35 @@ class Site(Operands):
     def body(self, i: int = 0) -> Block:
         """Return region i; raise ModelError if there is none."""
         if i >= len(self.operation.regions):
-            raise ModelError(f"{self.kind} has {len(self.operation.regions)} regions")
+            count = len(self.operation.regions)
+            raise ModelError(f"{self.kind} has {count} regions, expected at least {i + 1}")
         return self.operation.regions[i]
 
-    def axis(self, axis: int, rank: int) -> int:
-        """Return an axis; raise ModelError if there is none."""
+    def axis(self, axis: int, rank: int, what: str = "dimension") -> int:
+        """Return an axis, in messages `what`; raise ModelError if it is out of range."""
         if not 0 <= axis < rank:
-            raise self.wrong(f"axis {axis} is not in a tensor of rank {rank}")
+            raise self.wrong(f"{what} is {axis}, expected at least 0 and less than {rank}")
         return axis
 
     def axes(self, axes: Sequence[int], rank: int, what: str = "axes") -> tuple[int, ...]:
-        """Return axes; raise ModelError if one is not there, or is there twice."""
+        """Return axes, in messages `what`; raise ModelError if two are equal, or out of range."""
         if len(set(axes)) < len(axes) or any(not 0 <= a < rank for a in axes):
-            raise self.wrong(f"{what} {tuple(axes)} are not in a tensor of rank {rank}")
+            within = f"different axes of at least 0 and less than {rank}"
+            raise self.wrong(f"{what} is {tuple(axes)}, expected {within}")
         return tuple(axes)
 
     def each(self, rank: int, **lists: Sequence[Any]) -> None:
         """Raise ModelError unless attributes have an element for each axis."""
         for name, value in lists.items():
             if len(value) != rank:
-                raise self.wrong(f"{name} has {len(value)} numbers, expected {rank}")
+                raise self.wrong(f"{name} has {len(value)} entries, expected {rank}")
 
 
 def tensor(kind: str, types: Sequence[Type], i: int) -> Tensor:
     """Return the declared type of a result; raise ModelError if it is no tensor."""
     if i >= len(types):
-        raise ModelError(f"{kind} has {len(types)} results, {i + 1} are made")
+        raise ModelError(f"{kind} has {len(types)} results, expected at least {i + 1}")
     t = types[i]
     if not isinstance(t, Tensor):
         raise ModelError(f"{kind}: result {i} is {t}, expected a tensor")
     return t
-
-
-def element(what: str, t: Tensor) -> str:
-    """Return the element type of a tensor as it is in a graph; quantised ones are as stored."""
-    dtype = t.dtype.storage if isinstance(t.dtype, Quantized) else t.dtype
-    if dtype not in DTYPES:
-        raise UnsupportedError(f"{what}: {t} has elements that no graph holds")
-    return dtype

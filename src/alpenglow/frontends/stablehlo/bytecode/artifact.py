@@ -82,8 +82,9 @@ def of_file(content: bytes) -> Artifact:
     if not avals:
         unique = list(table.tables("unique_avals"))
         numbers = table.array("in_avals_idxs").tolist()
-        if any(n >= len(unique) for n in numbers):
-            raise ModelError("the file is damaged: an argument is of no type that is told")
+        if max(numbers, default=-1) >= len(unique):
+            found = f"in_avals_idxs has {max(numbers)}"
+            raise ModelError(f"the file is damaged: {found}, expected less than {len(unique)}")
         avals = [unique[n] for n in numbers]
     kept = set(table.array("module_kept_var_idx").tolist())
     tree = table.table("in_tree")
@@ -92,7 +93,8 @@ def of_file(content: bytes) -> Artifact:
     for i, name in enumerate(_names(paths, len(avals))):
         number = avals[i].number("dtype")
         if not 0 <= number < len(DTYPES):
-            raise ModelError(f"the file is damaged: an argument has element type {number}")
+            last = len(DTYPES) - 1
+            raise ModelError(f"the file is damaged: a dtype is {number}, expected 0 to {last}")
         shape = tuple(map(_extent, avals[i].texts("shape")))
         arguments.append(Argument(name, i in kept, DTYPES[number], shape))
     return Artifact(module, tuple(arguments), tuple(table.texts("platforms")))
@@ -164,7 +166,9 @@ def _paths_in(tree: Table, path: str, depth: int) -> Iterator[str]:
     """Yield the paths of leaves; the tuple of all arguments, and the dict of those by name, add
     nothing."""
     if depth > DEEPEST:
-        raise ModelError(f"the file is damaged: more than {DEEPEST} trees stand in each other")
+        raise ModelError(
+            f"the file is damaged: in_tree is nested too deeply, expected at most {DEEPEST} levels"
+        )
     kind = tree.number("kind")
     if kind == LEAF:
         yield path

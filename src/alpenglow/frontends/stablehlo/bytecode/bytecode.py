@@ -40,20 +40,20 @@ class Container:
         self.content = content
         begin = Bytes(content, Span(0, len(content)), "the file")
         if content[:4] != BYTECODE:
-            raise ModelError("the file is no bytecode of MLIR")
+            raise ModelError(f"the file begins with {content[:4]!r}, expected {BYTECODE!r}")
         begin.take(4)
         self.version = begin.number()
         if self.version > NEWEST_CONTAINER:
             raise UnsupportedError(
-                f"bytecode of MLIR in version {self.version}; what is read goes to version "
-                f"{NEWEST_CONTAINER}"
+                f"version {self.version} of MLIR bytecode is not supported; "
+                f"supported: up to {NEWEST_CONTAINER}"
             )
         self.producer = begin.text()
         sections: dict[int, Span] = {}
         while len(begin):
             number, span = begin.section()
             if number in sections:
-                raise begin.error(f"section {number} is there twice")
+                raise begin.error(f"section {number} occurs twice, expected once")
             sections[number] = span
         self._sections = sections
         self.strings = self._strings()
@@ -73,9 +73,7 @@ class Container:
 
     def string(self, number: int, here: Bytes) -> str:
         """Return a string by number."""
-        if number >= len(self.strings):
-            raise here.error(f"string {number} is asked for, and there are {len(self.strings)}")
-        return self.strings[number]
+        return self.strings[here.index("string", number, len(self.strings))]
 
     def _strings(self) -> list[str]:
         """Lengths come first, those of the last strings before those of the first."""
@@ -86,7 +84,7 @@ class Container:
         for length in lengths:
             start = end - length
             if length < 1 or start < x.at:
-                raise x.error(f"a string has {length} bytes")
+                raise x.error(f"a string has {length} bytes, expected 1 to {end - x.at}")
             strings.append(decoded(self.content[start : end - 1]))
             end = start
         return strings[::-1]
@@ -113,18 +111,14 @@ class Container:
         return names
 
     def _dialect(self, x: Bytes) -> str:
-        number = x.number()
-        if number >= len(self.dialects):
-            raise x.error(f"dialect {number} is asked for, and there are {len(self.dialects)}")
-        return self.dialects[number]
+        return self.dialects[x.index("dialect", x.number(), len(self.dialects))]
 
     def _entries(self) -> tuple[list[Entry], list[Entry]]:
         """Return attributes and types: their lengths, by dialect, say where they lie."""
         x = self.section(OFFSETS, "the lengths of attributes and types")
         data = self.section(ENTRIES, "attributes and types")
         counts = x.number(), x.number()
-        if sum(counts) > len(x):
-            raise x.error(f"{counts[0]} attributes and {counts[1]} types are told")
+        x.fits(sum(counts), "attributes and types")
         both: list[list[Entry]] = []
         for count in counts:
             entries: list[Entry] = []
@@ -173,7 +167,7 @@ class OperationReader:
         self.fresh = 0
         self.values: list[int | None] = []
         self.nexts: list[int] = []
-        self._left = max(1 << 16, len(container.content))
+        self._left = self._most = max(1 << 16, len(container.content))
 
     def blocks(self) -> RawBlock:
         """Return the block of the whole file."""
@@ -192,9 +186,7 @@ class OperationReader:
 
     def define(self, x: Bytes) -> int:
         """Return the number of a value that is made here."""
-        at = self.nexts[-1]
-        if at >= len(self.values):
-            raise x.error("a region makes more values than it tells")
+        at = x.index("value", self.nexts[-1], len(self.values))
         self.nexts[-1] += 1
         self.values[at] = self.fresh
         self.fresh += 1
@@ -202,9 +194,7 @@ class OperationReader:
 
     def _block(self, x: Bytes, depth: int) -> RawBlock:
         number = x.number()
-        count, has_arguments = number >> 1, number & 1
-        if count > len(x):
-            raise x.error(f"{count} operations are told, and there are {len(x)} bytes")
+        count, has_arguments = x.fits(number >> 1, "operations"), number & 1
         arguments = self._arguments(x) if has_arguments else []
         return RawBlock(arguments, [self._operation(x, depth) for _ in range(count)])
 
@@ -233,11 +223,9 @@ class OperationReader:
     def _operation(self, x: Bytes, depth: int) -> Raw:
         self._left -= 1
         if self._left < 0:
-            raise x.error("there are more operations than bytes")
+            raise x.error(f"the file has too many operations, expected at most {self._most}")
         place = f"offset {x.at}"
-        number = x.number()
-        if number >= len(self.file.operations):
-            raise x.error(f"operation {number} is asked for")
+        number = x.index("operation", x.number(), len(self.file.operations))
         mask = x.byte()
         x.number()  # its place in some source
         attributes = x.number() if mask & 1 else None
@@ -245,7 +233,7 @@ class OperationReader:
         types = [x.number() for _ in range(x.count())] if mask & 2 else []
         operands = [self._value(x) for _ in range(x.count())] if mask & 4 else []
         if mask & 8:
-            raise x.error("an operation has successors")
+            raise x.error("an operation has successor blocks, expected none")
         results = [self.define(x) for _ in types]
         if mask & 32 and self.file.version >= ORDERED:
             self._skip_order(x, len(types))
@@ -256,31 +244,26 @@ class OperationReader:
         return raw
 
     def _property(self, x: Bytes) -> Span:
-        number = x.number()
-        if number >= len(self.file.properties):
-            raise x.error(f"properties {number} are asked for")
-        return self.file.properties[number]
+        return self.file.properties[x.index("properties", x.number(), len(self.file.properties))]
 
     def _value(self, x: Bytes) -> int:
         number = x.number()
         value = self.values[number] if number < len(self.values) else None
         if value is None:
-            raise x.error(f"value {number} is read before it is made")
+            raise x.error(f"operand {number} is undefined, expected an earlier value")
         return value
 
     def _regions(self, x: Bytes, depth: int) -> list[list[RawBlock]]:
         if depth > DEEPEST:
-            raise x.error(f"more than {DEEPEST} regions stand in each other")
+            raise x.error(f"regions are nested {depth} deep, expected at most {DEEPEST}")
         number = x.number()
-        count, isolated = number >> 1, number & 1
-        if count > len(x):
-            raise x.error(f"{count} regions are told, and there are {len(x)} bytes")
+        count, isolated = x.fits(number >> 1, "regions"), number & 1
         if not isolated:
             return [self._region(x, depth) for _ in range(count)]
         if self.file.version >= 2:
             kind, span = x.section()
             if kind != IR:
-                raise x.error(f"section {kind} stands where operations should")
+                raise x.error(f"a region is in section {kind}, expected section {IR}")
             x = self.file.part(span, "the operations of a region")
         outer, self.values, self.nexts = (self.values, self.nexts), [], []
         regions = [self._region(x, depth) for _ in range(count)]
@@ -292,8 +275,6 @@ class OperationReader:
         if not count:
             return []
         if count > 1:
-            raise x.error("a region has several blocks")
-        values = x.number()
-        if values > len(x):
-            raise x.error(f"{values} values are told, and there are {len(x)} bytes")
+            raise x.error(f"a region has {count} blocks, expected one")
+        values = x.fits(x.number(), "values")
         return [self._scope(lambda: self._block(x, depth), values)]

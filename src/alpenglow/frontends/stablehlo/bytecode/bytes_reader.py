@@ -35,21 +35,21 @@ class Bytes:
     def __len__(self) -> int:
         return self.end - self.at
 
-    def error(self, message: str) -> ModelError:
-        """Return the error that says what is wrong here."""
-        return ModelError(f"offset {self.at}, in {self.what}: {message}")
+    def error(self, message: str, hint: str = "") -> ModelError:
+        """Return the error for the bytes at this offset."""
+        return ModelError(f"offset {self.at}, in {self.what}: {message}", hint=hint)
 
     def byte(self) -> int:
-        """Return the byte that stands here."""
+        """Return the next byte."""
         if self.at >= self.end:
-            raise self.error("the bytes end where one is expected")
+            raise self.error("no bytes are left, expected one")
         self.at += 1
         return self.content[self.at - 1]
 
     def take(self, count: int) -> Span:
         """Go on by so many bytes, and return where they are."""
         if not 0 <= count <= len(self):
-            raise self.error(f"{count} bytes are expected, and there are {len(self)}")
+            raise self.error(f"{len(self)} bytes are left, expected {count}")
         self.at += count
         return Span(self.at - count, self.at)
 
@@ -73,11 +73,20 @@ class Bytes:
         return (n >> 1) ^ -(n & 1)
 
     def count(self, least: int = 1) -> int:
-        """Return how many things follow, of at least so many bytes each."""
-        n = self.number()
+        """Return the number of entries that follow, of at least `least` bytes each."""
+        return self.fits(self.number(), "entries", least)
+
+    def fits(self, n: int, what: str, least: int = 1) -> int:
+        """Return a number of things of at least `least` bytes each, if so many bytes are left."""
         if n * least > len(self):
-            raise self.error(f"{n} things are told, and there are {len(self)} bytes")
+            raise self.error(f"{n} {what} are declared, expected at most {len(self) // least}")
         return n
+
+    def index(self, what: str, number: int, count: int) -> int:
+        """Return an index into a table of `count` entries; raise ModelError if it is too large."""
+        if number >= count:
+            raise self.error(f"{what} {number} is out of range, expected less than {count}")
+        return number
 
     def bits(self, width: int) -> int:
         """Return an integer of a width, without a sign."""
@@ -85,13 +94,13 @@ class Bytes:
             return self.byte() & ((1 << width) - 1)
         if width <= 64:
             return self.signed() & ((1 << width) - 1)
-        raise self.error(f"an integer has {width} bits")
+        raise self.error(f"an integer has {width} bits, expected at most 64")
 
     def text(self) -> str:
         """Return a string that ends with a zero."""
         end = self.content.find(b"\0", self.at, self.end)
         if end < 0:
-            raise self.error("a string does not end")
+            raise self.error("a string has no end, expected a zero byte")
         raw = self.content[self.at : end]
         self.at = end + 1
         return decoded(raw)
@@ -103,10 +112,11 @@ class Bytes:
         if kind & ALIGNED:
             alignment = self.number()
             if not 0 < alignment <= LARGEST_ALIGNMENT or alignment & (alignment - 1):
-                raise self.error(f"an alignment is {alignment}")
+                most = LARGEST_ALIGNMENT
+                raise self.error(f"alignment is {alignment}, expected a power of 2 up to {most}")
             while self.at % alignment:
                 if self.byte() != PADDING:
-                    raise self.error("padding is expected")
+                    raise self.error(f"padding is not {PADDING}, expected only such bytes")
         return kind & ~ALIGNED, self.take(length)
 
 

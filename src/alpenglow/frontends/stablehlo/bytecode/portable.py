@@ -18,7 +18,7 @@ from alpenglow.frontends.stablehlo.bytecode.bytecode import (
     RawBlock,
 )
 from alpenglow.frontends.stablehlo.bytecode.bytes_reader import Bytes, Span
-from alpenglow.frontends.stablehlo.bytecode.vhlo import Vhlo
+from alpenglow.frontends.stablehlo.bytecode.vhlo import PORTABLE, Vhlo
 from alpenglow.frontends.stablehlo.bytecode.vhlo_table import NEWEST, OPERATIONS
 from alpenglow.frontends.stablehlo.dimension_numbers import DOT, GATHER, SCATTER, take_convolution
 from alpenglow.frontends.stablehlo.module import (
@@ -49,14 +49,14 @@ def read_bytecode(content: bytes) -> Module:
     modules = [o for o in top.operations if o.name == "builtin.module"]
     if len(modules) != 1 or len(top.operations) != 1 or not modules[0].regions:
         held = ", ".join(f"{o.name} at {o.place}" for o in top.operations[:3]) or "nothing"
-        raise ModelError(f"the file should hold one builtin.module, and holds {held}")
+        raise ModelError(f"the file holds {held}, expected one builtin.module with a region")
     reading = Reading(container)
     functions: dict[str, Function] = {}
     for block in modules[0].regions[0]:
         for raw in block.operations:
             function = reading.function(raw)
             if function.name in functions:
-                raise ModelError(f"there are two functions '{function.name}'")
+                raise ModelError(f"function '{function.name}' is defined twice, expected once")
             functions[function.name] = function
     return Module(functions, reading.module_name(modules[0]), container.producer)
 
@@ -93,7 +93,10 @@ class Reading:
         name, attributes = self._named(raw)
         signature, called = attributes.get("function_type"), attributes.get("sym_name")
         if name != "func" or not isinstance(signature, Signature) or not isinstance(called, str):
-            raise ModelError(f"{raw.place}: {raw.name} stands where a function should")
+            raise ModelError(
+                f"{raw.place}: the module has {raw.name}, expected a function with sym_name and "
+                "function_type"
+            )
         self.kinds = {}
         blocks = raw.regions[0] if raw.regions else []
         body = self._block(blocks[0], raw, True) if blocks else Block((), ())
@@ -107,10 +110,10 @@ class Reading:
         arguments = tuple((str(n), self._typed(n, t)) for n, t, _ in raw.arguments)
         operations = tuple(self._operation(o, outermost) for o in raw.operations)
         if not operations or not operations[-1].name.endswith(".return"):
-            ends = f"with {operations[-1].name}" if operations else "before it begins"
-            raise ModelError(f"{of.place}: a block of {of.name} ends {ends}, expected a return")
+            last = operations[-1].name if operations else "nothing"
+            raise ModelError(f"{of.place}: a block of {of.name} ends with {last}, expected return")
         if any(o.name.endswith(".return") for o in operations[:-1]):
-            raise ModelError(f"{operations[0].place}: a block goes on behind its return")
+            raise ModelError(f"{operations[0].place}: a block has two returns, expected one")
         return Block(arguments, operations)
 
     def _typed(self, value: int, number: int) -> Type:
@@ -127,7 +130,7 @@ class Reading:
             translation = translated(name, attributes)
         except NONSENSE as error:
             raise ModelError(
-                f"{raw.place}: the attributes of {raw.name} are not what it has: "
+                f"{raw.place}: attributes of {raw.name} are not as expected: "
                 f"{type(error).__name__}: {error}"
             ) from error
         types = tuple(self._type(t) for t in raw.types)
@@ -148,13 +151,15 @@ class Reading:
         dialect, _, versioned = raw.name.partition(".")
         if dialect != "vhlo":
             raise UnsupportedError(
-                f"{raw.place}: {raw.name} is of dialect '{dialect}'; bytecode must be portable"
+                f"{raw.place}: dialect '{dialect}' of {raw.name} is not supported; supported: vhlo",
+                hint=PORTABLE,
             )
         names = OPERATIONS.get(versioned)
         if names is None:
             raise UnsupportedError(
-                f"{raw.place}: operation '{raw.name}' is not known; the file is of "
-                f"{self.file.producer}, and what is read goes to StableHLO_v{NEWEST}"
+                f"{raw.place}: operation '{raw.name}' of {self.file.producer} is not supported; "
+                f"supported: operations of StableHLO_v{NEWEST}",
+                hint=PORTABLE,
             )
         name = versioned.rpartition("_v")[0]
         attributes: dict[str, Any] = {}
@@ -167,7 +172,7 @@ class Reading:
             attributes |= {n: self.vhlo.attribute(x.number(), x) for n in names}
         missing = [n for n in names if n not in attributes]
         if missing:
-            raise ModelError(f"{raw.place}: {raw.name} has no attribute {missing[0]}")
+            raise ModelError(f"{raw.place}: attribute {missing[0]} of {raw.name} is missing")
         return name, attributes
 
 

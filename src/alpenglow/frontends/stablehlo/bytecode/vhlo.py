@@ -10,6 +10,7 @@ import numpy as np
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.frontends.stablehlo.bytecode.bytecode import Container, Entry
 from alpenglow.frontends.stablehlo.bytecode.bytes_reader import Bytes
+from alpenglow.frontends.stablehlo.bytecode.vhlo_table import NEWEST
 from alpenglow.frontends.stablehlo.elements import complex_of, from_bytes
 from alpenglow.frontends.stablehlo.module import (
     DEEPEST,
@@ -25,7 +26,7 @@ from alpenglow.frontends.stablehlo.module import (
 from alpenglow.ir.types import DTYPES, NARROW_INTS
 
 OPEN = -(1 << 63)
-"""The extent of an axis that is open."""
+"""A dynamic dimension."""
 
 SCALARS: Mapping[int, str] = {
     0: "bool", 2: "bf16", 3: "f16", 4: "f32", 5: "f64", 6: "f8e4m3fn", 7: "f8e5m2", 9: "i64",
@@ -46,6 +47,9 @@ CHOICES: Mapping[int, tuple[str, ...]] = {
     19: ("DEFAULT", "HIGHEST", "TOLERANCE"),
 }
 """Attributes that are choices, by their codes."""
+
+PORTABLE = f"stablehlo-translate --serialize --target={NEWEST}"
+"""The hint for bytecode that is not portable, or too new."""
 
 Made = TypeVar("Made")
 
@@ -73,11 +77,10 @@ class Vhlo:
     ) -> Any:  # fmt: skip
         if number in known:
             return known[number]
-        if number >= len(entries):
-            raise here.error(f"attribute or type {number} is asked for; there are {len(entries)}")
+        here.index("attribute or type", number, len(entries))
         self._depth += 1
         if self._depth > DEEPEST:
-            raise here.error(f"more than {DEEPEST} attributes stand in each other")
+            raise here.error(f"attributes are nested too deeply, expected at most {DEEPEST} levels")
         entry = entries[number]
         x = self.file.part(entry.span, "an attribute or type")
         if entry.dialect == "builtin":
@@ -85,9 +88,11 @@ class Vhlo:
         elif entry.dialect != "vhlo" and reading == self._attribute:
             known[number] = Record(entry.dialect)  # it matters only if somebody asks for it
         elif entry.dialect != "vhlo" or not entry.custom:
+            form = "binary" if entry.custom else "text"
             raise UnsupportedError(
-                f"offset {x.at}: an attribute or type of dialect '{entry.dialect}', as text or in "
-                "a form of its own, is not read; bytecode must be portable"
+                f"offset {x.at}: an attribute or type of dialect '{entry.dialect}' in {form} form "
+                "is not supported; supported: vhlo in binary form",
+                hint=PORTABLE,
             )
         else:
             known[number] = reading(x)
@@ -116,14 +121,11 @@ class Vhlo:
             return self._choice(x, CHOICES[code])
         reading = _ATTRIBUTES.get(code)
         if reading is None:
-            raise x.error(f"there is no attribute of code {code}")
+            raise x.error(f"attribute code is {code}, expected one of v{NEWEST}", PORTABLE)
         return reading(self, x)
 
     def _choice(self, x: Bytes, choices: tuple[str, ...]) -> str:
-        number = x.number()
-        if number >= len(choices):
-            raise x.error(f"a choice is {number} of {len(choices)}")
-        return choices[number]
+        return choices[x.index("enum case", x.number(), len(choices))]
 
     def _list(self, x: Bytes, reading: Callable[[], Made]) -> tuple[Made, ...]:
         return tuple(reading() for _ in range(x.count()))
@@ -141,13 +143,16 @@ class Vhlo:
     def _element(self, x: Bytes) -> str:
         t = self.type(x.number(), x)
         if not isinstance(t, Scalar):
-            raise x.error(f"{t} stands where the type of an element should")
+            raise x.error(f"an element type is {t}, expected a scalar")
         return t.dtype
 
     def _float(self, x: Bytes) -> Any:
         dtype = self._element(x)
         if dtype not in DTYPES or dtype in NARROW_INTS:
-            raise UnsupportedError(f"offset {x.at}: an attribute is a number of type {dtype}")
+            raise UnsupportedError(
+                f"offset {x.at}: a float attribute of type {dtype} is not supported; "
+                "supported: floats of 4 to 64 bits"
+            )
         width = DTYPES[dtype].itemsize
         raw = x.bits(width * 8).to_bytes(width, "little")
         return float(np.frombuffer(raw, DTYPES[dtype])[0])
@@ -158,7 +163,7 @@ class Vhlo:
     def _integer(self, x: Bytes) -> Any:
         dtype = self._element(x)
         if dtype not in DTYPES:
-            raise x.error(f"an integer is of type {dtype}")
+            raise x.error(f"an integer attribute is of type {dtype}, expected 2 to 64 bits")
         width = int(dtype[1]) if dtype in NARROW_INTS else DTYPES[dtype].itemsize * 8
         n = x.bits(width)
         return n - (1 << width) if dtype.startswith("i") and n >> (width - 1) else n
@@ -178,7 +183,7 @@ class Vhlo:
         """Return a constant; where its type is held in no array, its bytes do not matter either."""
         t = self.type(x.number(), x)
         if not isinstance(t, Tensor):
-            raise x.error(f"a constant is of type {t}")
+            raise x.error(f"a constant is of type {t}, expected a tensor")
         span = x.take(x.number())
         try:
             return from_bytes(self.file.content[span.start : span.end], t)
@@ -209,7 +214,7 @@ class Vhlo:
             return Scalar(SCALARS[code])
         reading = _TYPES.get(code)
         if reading is None:
-            raise x.error(f"there is no type of code {code}")
+            raise x.error(f"type code is {code}, expected one of v{NEWEST}", PORTABLE)
         made: Type = reading(self, x)
         return made
 
@@ -217,7 +222,7 @@ class Vhlo:
         part = self._element(x)
         dtype = complex_of(part)
         if dtype is None:
-            raise x.error(f"there are no complex numbers of {part}")
+            raise x.error(f"parts of complex numbers are {part}, expected f32 or f64")
         return Scalar(dtype)
 
     def types(self, x: Bytes) -> tuple[Type, ...]:
@@ -235,7 +240,7 @@ class Vhlo:
                 bounds = dict(encoding.fields).get("bounds", ())
         shape = self._list(x, x.signed)
         if any(d < 0 and d != OPEN for d in shape):
-            raise x.error(f"a tensor has a shape of {shape}")
+            raise x.error(f"a tensor has shape {shape}, expected entries of at least 0, or {OPEN}")
         extents = tuple(None if d == OPEN else d for d in shape)
         return Tensor(self._tensor_element(x), extents, bounds)
 
@@ -247,7 +252,7 @@ class Vhlo:
         if isinstance(t, Quantized):
             return t
         if not isinstance(t, Scalar):
-            raise x.error(f"{t} is no type of an element")
+            raise x.error(f"an element type is {t}, expected a scalar or a quantized type")
         return t.dtype
 
     def _unranked(self, x: Bytes) -> Type:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, ModelError
-from alpenglow.frontends.stablehlo.dimension_numbers import DOT, GATHER, SCATTER, take_convolution
+from alpenglow.frontends.stablehlo.dimension_numbers import (
+    CONV,
+    DOT,
+    GATHER,
+    SCATTER,
+    take_convolution,
+)
 from alpenglow.frontends.stablehlo.elements import element_type, from_bytes, from_text
 from alpenglow.frontends.stablehlo.module import (
     ConvDims,
@@ -136,8 +143,9 @@ class AttributeReader(TypeReader):
 
     def _resource(self) -> Array:
         x = self.lexer
-        if x.next() != "dense_resource":
-            raise x.error("constants of this form are not read")
+        form = x.next()
+        if form != "dense_resource":
+            raise x.error(f"{form} is not supported; supported: dense and dense_resource")
         name = self.resource_name()
         x.want(":")
         return self.resource(name, self.type())
@@ -153,7 +161,7 @@ class AttributeReader(TypeReader):
     def resource(self, name: str, t: Type) -> Array:
         """Return a constant that stands at the end of the text."""
         if name not in self.resources:
-            raise self.lexer.error(f"there is no resource '{name}'")
+            raise self.lexer.error(f"resource '{name}' is missing in dialect_resources")
         if not isinstance(t, Tensor):
             raise self.lexer.error(f"a constant is of type {t}, expected a tensor")
         return from_bytes(self.resources[name], t)
@@ -192,7 +200,7 @@ class AttributeReader(TypeReader):
         while not x.take(closing):
             name = x.string() if x.kind == "string" else x.want_kind("name", "a name")
             if name in entries:
-                raise x.error(f"attribute '{name}' is there twice")
+                raise x.error(f"attribute '{name}' occurs twice, expected once")
             entries[name] = self.attribute() if x.take("=") else True
             if x.word != closing:
                 x.want(",")
@@ -252,7 +260,8 @@ class AttributeReader(TypeReader):
                     x.want(",")
             dims = take_convolution(fields)
             if fields:
-                raise x.error(f"#stablehlo.conv has no field {next(iter(fields))}")
+                known = ", ".join(chain(*CONV))
+                raise x.error(f"#stablehlo.conv has a field {next(iter(fields))}, expected {known}")
             return dims
         dims = self.convolution()
         x.want(">")
@@ -270,7 +279,8 @@ class AttributeReader(TypeReader):
         x.want("->")
         outputs = self._axes("b", "f")
         if not len(inputs) == len(kernel) == len(outputs):
-            raise x.error("a convolution has different numbers of spatial axes")
+            ranks = f"{len(inputs)}, {len(kernel)} and {len(outputs)}"
+            raise x.error(f"input, kernel and output have rank {ranks}, expected the same rank")
         return ConvDims(inputs, kernel, outputs)
 
     def _axes(self, first: str, second: str) -> tuple[int, ...]:
@@ -283,11 +293,12 @@ class AttributeReader(TypeReader):
                 x.want(",")
         spatial = [w for w in words if w.isdigit()]
         if len(words) - len(spatial) != len([w for w in words if w in (first, second, "?")]):
-            raise x.error(f"axes of a convolution are {words}")
+            raise x.error(f"dim_numbers are {words}, expected {first}, {second}, ? and numbers")
         if sorted(map(int, spatial)) != list(range(len(spatial))):
-            raise x.error(f"spatial axes of a convolution are {spatial}")
+            last = len(spatial) - 1
+            raise x.error(f"dim_numbers are {words}, expected numbers 0 to {last}, each once")
         if words.count(first) != 1 or words.count(second) != 1:
-            raise x.error(f"axes of a convolution are {words}, expected {first} and {second} once")
+            raise x.error(f"dim_numbers are {words}, expected {first} and {second} once")
         return tuple(words.index(w) for w in (first, second, *map(str, range(len(spatial)))))
 
 
@@ -305,5 +316,6 @@ def _record(kind: str, fields: Mapping[str, Any] | str, x: Lexer) -> Any:
     make, names = _DIMS[kind]
     unknown = sorted(set(fields) - set(names))
     if unknown:
-        raise x.error(f"#stablehlo.{kind} has no field {unknown[0]}")
+        known = ", ".join(names)
+        raise x.error(f"#stablehlo.{kind} has a field {unknown[0]}, expected {known}")
     return make(**{names[name]: value for name, value in fields.items()})

@@ -82,7 +82,7 @@ def read_items(r: Reading, form: Form, items: Items, end: tuple[str, ...]) -> No
         elif not x.take(","):
             if x.word == "->" or x.word == "}":
                 break
-            raise x.error(f"{x.word[:40]!r} stands in {form.name}")
+            raise x.expected(f"an operand or attribute of {form.name}, or ':'")
 
 
 def _value(r: Reading, word: str) -> Any:
@@ -102,7 +102,7 @@ def _ranges(x: Lexer, items: Items) -> None:
         while x.take(":"):
             bounds.append(x.integer())
         if len(bounds) > 3:
-            raise x.error("a range has more than three numbers")
+            raise x.error("a range has more than 3 numbers, expected start:limit:stride")
         end = bounds[1] if len(bounds) > 1 else bounds[0]
         items.ranges.append((bounds[0], end, bounds[2] if len(bounds) > 2 else 1))
         if x.word != "]":
@@ -139,7 +139,8 @@ def read_types(r: Reading, form: Form, items: Items) -> None:
 
 def _constant(r: Reading, form: Form, items: Items, types: list[Type]) -> None:
     if len(items.dense) + len(items.resources) != 1 or not types:
-        raise r.lexer.error(f"{form.name} has several constants, or no type")
+        found = f"{len(items.dense) + len(items.resources)} constants and {len(types)} types"
+        raise r.lexer.error(f"{form.name} has {found}, expected 1 and at least 1")
     if items.dense:
         form.attributes["value"] = r.types.typed(items.dense[0], types[-1])
     else:

@@ -44,7 +44,8 @@ class Lexer:
             self.end, self.kind, self.word = match.end(), match.lastgroup, match[0]
             return word
         if self.start < len(self.text):
-            raise self.error(f"{self.text[self.start : self.start + 20]!r} begins no word")
+            found = self.text[self.start : self.start + 20]
+            raise self.error(f"found {found!r}, expected a token of MLIR")
         self.end, self.kind, self.word = self.start, "", ""
         return word
 
@@ -60,15 +61,15 @@ class Lexer:
         self._counted = self.start, line
         return line
 
-    def error(self, message: str) -> ModelError:
-        """Return the error that says what is wrong here."""
+    def error(self, message: str, hint: str = "") -> ModelError:
+        """Return the error for the text at this line and column."""
         line = self._line()
         column = self.start - (self.text.rfind("\n", 0, self.start) + 1) + 1
-        return ModelError(f"line {line}, column {column}: {message}")
+        return ModelError(f"line {line}, column {column}: {message}", hint=hint)
 
     def expected(self, what: str) -> ModelError:
-        """Return the error that something else stands here."""
-        here = f"{self.word[:40]!r} stands here" if self.word else "the text ends"
+        """Return the error that names the word here and what is expected instead."""
+        here = f"found {self.word[:40]!r}" if self.word else "the text ends"
         return self.error(f"{here}, expected {what}")
 
     def take(self, word: str) -> bool:
@@ -102,10 +103,10 @@ class Lexer:
         negative = self.take("-")
         word = self.want_kind("number", "an integer")
         if "." in word:
-            raise self.error(f"{word} stands here, expected an integer")
+            raise self.error(f"found {word}, expected an integer")
         number = int(word, 16 if word.startswith("0x") else 10) if len(word) < 64 else 1 << 200
         if number >= 1 << 64:
-            raise self.error(f"{word[:40]} is too large")
+            raise self.error(f"an integer is {word[:40]}, expected less than 2^64")
         return -number if negative else number
 
     def string(self) -> str:
@@ -116,7 +117,7 @@ class Lexer:
         """Begin what stands in something else; raise ModelError if that is too deep."""
         self._depth += 1
         if self._depth > DEEPEST:
-            raise self.error(f"more than {DEEPEST} levels stand in each other")
+            raise self.error(f"the text is nested {self._depth} deep, expected at most {DEEPEST}")
 
     def leave(self) -> None:
         self._depth -= 1
@@ -133,7 +134,7 @@ class Lexer:
                 self.next()
                 return inside
             self.next()
-        raise self.error(f"the text ends where '{closing}' should stand")
+        raise self.expected(f"'{closing}'")
 
 
 def unquoted(word: str) -> str:

@@ -30,7 +30,7 @@ class OperationReader:
     def define(self, name: str, t: Type) -> str:
         """Return the name by which a value of a type goes that is made here."""
         if any(name in scope for scope in self.scopes):
-            raise self.lexer.error(f"%{name} is made twice")
+            raise self.lexer.error(f"%{name} is defined twice, expected once")
         unique, count = name, 0
         while unique in self.names:
             count += 1
@@ -50,7 +50,7 @@ class OperationReader:
                 return scope[word]
             if f"{word}#0" in scope and f"{word}#1" not in scope:
                 return scope[f"{word}#0"]
-        raise x.error(f"%{word} is read before it is made")
+        raise x.error(f"%{word} is undefined, expected an earlier value")
 
     # ── operations ──
 
@@ -62,12 +62,13 @@ class OperationReader:
             if not x.kind:
                 raise x.expected("'}'")
             if x.kind == "block":
-                raise x.error("a region has several blocks")
+                raise x.error("a region has several blocks, expected one")
             operations.append(self.operation())
         if not operations or operations[-1].name not in RETURNS:
-            raise x.error("a block does not end with a return")
+            last = operations[-1].name if operations else "nothing"
+            raise x.error(f"a block ends with {last}, expected return")
         if any(o.name in RETURNS for o in operations[:-1]):
-            raise x.error("a block goes on behind its return")
+            raise x.error("a block has two returns, expected one")
         return tuple(operations)
 
     def operation(self) -> Operation:
@@ -87,7 +88,8 @@ class OperationReader:
         names = [n for name, count in results for n in _numbered(name, count)]
         if len(names) != len(form.types) and names:
             raise ModelError(
-                f"{place}: {form.name} makes {len(form.types)} values for {len(names)} names"
+                f"{place}: {form.name} has {len(names)} names for results, "
+                f"expected {len(form.types)}"
             )
         if names:
             defined = tuple(map(self.define, names, form.types))
@@ -116,7 +118,7 @@ class OperationReader:
             if x.take(":"):
                 count = x.integer()
                 if not 0 < count <= 1 << 16:
-                    raise x.error(f"%{name} stands for {count} values")
+                    raise x.error(f"%{name} has {count} results, expected 1 to {1 << 16}")
                 results.append((f"{name}#", count))
             else:
                 results.append((name, count))
@@ -146,10 +148,11 @@ class OperationReader:
         x.want(":")
         signature = self.types.type()
         if not isinstance(signature, Signature):
-            raise x.error("an operation has no signature")
+            raise x.error(f"the type of {form.name} is {signature}, expected a signature")
         if len(signature.inputs) != len(form.operands):
             raise x.error(
-                f"{form.name} has {len(form.operands)} operands of {len(signature.inputs)} types"
+                f"{form.name} has {len(form.operands)} operands, "
+                f"expected {len(signature.inputs)} as in its signature"
             )
         form.types = list(signature.results)
         return form

@@ -59,7 +59,9 @@ def pretty(r: Reading, name: str) -> Form:
     if name in OWN:
         return OWN[name](r, Form(name))
     if not name.startswith(DIALECTS):
-        raise r.lexer.error(f"'{name}' is an operation of a dialect that is not known")
+        known = ", ".join(dialect[:-1] for dialect in DIALECTS)
+        text = f"the dialect of '{name}' is not supported; supported: {known}"
+        raise r.lexer.error(text, "export the program as StableHLO")
     form = Form(name)
     items = Items()
     read_items(r, form, items, ())
@@ -80,13 +82,13 @@ def _named(r: Reading, form: Form, items: Items) -> None:
         form.attributes["strides"] = tuple(s for _, _, s in items.ranges)
     elif name == "stablehlo.get_tuple_element":
         if len(items.ranges) != 1:
-            raise x.error(f"{name} names {len(items.ranges)} parts")
+            raise x.error(f"{name} has {len(items.ranges)} indices, expected one")
         form.attributes["index"] = items.ranges[0][0]
     elif name in ("stablehlo.compare", "chlo.broadcast_compare"):
         _compared(form, items, x)
     elif name in ("stablehlo.custom_call", "func.call", "stablehlo.composite"):
         if len(items.words) != 1:
-            raise x.error(f"{name} names {len(items.words)} functions")
+            raise x.error(f"{name} names {len(items.words)} functions, expected one")
         key = {"stablehlo.custom_call": "call_target_name", "func.call": "callee"}
         form.attributes[key.get(name, "name")] = items.words[0]
     elif name == "stablehlo.dot_general":
@@ -94,13 +96,14 @@ def _named(r: Reading, form: Form, items: Items) -> None:
     elif name == "stablehlo.reduce_precision":
         _precision(form, items, x)
     elif items.words:
-        raise x.error(f"{items.words[0]!r} stands in {name}")
+        raise x.error(f"{name} has a word {items.words[0]!r}, expected operands or NAME = VALUE")
     if name == "stablehlo.dot_general" or name == "stablehlo.reduce_precision":
         return
     fields = FIELDS.get(name, {})
     for word, value in items.keyed.items():
         if word not in fields:
-            raise x.error(f"{name} has no '{word}'")
+            known = ", ".join(fields) or "none"
+            raise x.error(f"{name} has an attribute '{word}', expected {known}")
         form.attributes[fields[word]] = value
 
 
@@ -115,7 +118,8 @@ def _compared(form: Form, items: Items, x: Lexer) -> None:
 def _dot(form: Form, items: Items, x: Lexer) -> None:
     known = {"batching_dims", "contracting_dims", "precision", "algorithm"}
     if set(items.keyed) - known or items.words:
-        raise x.error(f"{form.name} has no {sorted(set(items.keyed) - known) or items.words}")
+        found = ", ".join(sorted(set(items.keyed) - known) or items.words)
+        raise x.error(f"{form.name} has {found}, expected {', '.join(sorted(known))}")
     lhs_batch, rhs_batch = items.pairs.get("batching_dims", ((), ()))
     lhs, rhs = items.pairs.get("contracting_dims", ((), ()))
     form.attributes["dot_dimension_numbers"] = DotDims(lhs_batch, rhs_batch, lhs, rhs)
@@ -128,6 +132,7 @@ def _dot(form: Form, items: Items, x: Lexer) -> None:
 def _precision(form: Form, items: Items, x: Lexer) -> None:
     match = _FORMAT.fullmatch(str(items.keyed.get("format", "")))
     if match is None:
-        raise x.error(f"{form.name} has no format, as in e5m10")
+        found = items.keyed.get("format", "missing")
+        raise x.error(f"format of {form.name} is {found}, expected one as e5m10")
     form.attributes["exponent_bits"] = int(match[1])
     form.attributes["mantissa_bits"] = int(match[2])

@@ -27,7 +27,8 @@ def _convolution(r: Reading, form: Form) -> Form:
              "rhs_dilate": "rhs_dilation", "reverse": "window_reversal"}  # fmt: skip
     for word, value in r.types.dictionary().items():
         if word not in names:
-            raise x.error(f"{form.name} has no '{word}'")
+            known = ", ".join(names)
+            raise x.error(f"{form.name} has an attribute '{word}', expected {known}")
         form.attributes[names[word]] = value
     if "padding" in form.attributes:
         rows = form.attributes["padding"]
@@ -80,7 +81,7 @@ def _reduce(r: Reading, form: Form) -> Form:
                 x.skip("(", ")")
             x.take(",")
         if len(pair) != 2:
-            raise x.error(f"{form.name} has a reducer of {len(pair)} arguments")
+            raise x.error(f"the reducer of {form.name} groups {len(pair)} arguments, expected 2")
         first.append(pair[0])
         second.append(pair[1])
     form.regions.append(r.region([*first, *second]))
@@ -90,7 +91,7 @@ def _reduce(r: Reading, form: Form) -> Form:
 def _applied(name: str, inits: list[Type], x: Lexer) -> Block:
     """Return the body that a reduction has which names an operation."""
     if len(inits) != 1:
-        raise x.error(f"{name} is applied to {len(inits)} pairs, expected one")
+        raise x.error(f"{name} is applied to {len(inits)} operands, expected one")
     t = inits[0]
     place = x.place
     made = Operation(name, ("applied.lhs", "applied.rhs"), ("applied.result",), (t,), {}, (), place)
@@ -113,7 +114,7 @@ def _while(r: Reading, form: Form) -> Form:
         while x.take(","):
             form.types.append(r.types.type())
     if len(form.types) != len(names):
-        raise x.error(f"{form.name} has {len(names)} values of {len(form.types)} types")
+        raise x.error(f"{form.name} has {len(form.types)} types, expected {len(names)}")
     if x.take("attributes"):
         form.attributes |= r.types.dictionary()
     arguments = list(zip(names, form.types, strict=True))

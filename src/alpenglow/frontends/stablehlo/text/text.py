@@ -54,7 +54,7 @@ class Reader(OperationReader):
             else:
                 self._definition()
         if not self.functions:
-            raise x.error("the text holds no function")
+            raise x.error("the text has no function, expected func.func")
         named = {n: replace(f, argument_names=tuple(map(self._told, f.argument_names)))
                  for n, f in self.functions.items()}  # fmt: skip
         return Module(named, name)
@@ -121,11 +121,11 @@ class Reader(OperationReader):
         elif x.word == '"func.func"':
             function = self._generic_function()
         elif x.word in ("module", "builtin.module"):
-            raise x.error("a module stands in a module")
+            raise x.error("a module is nested in a module, expected a function")
         else:
             raise x.expected("a function")
         if function.name in self.functions:
-            raise ModelError(f"{place}: there are two functions '{function.name}'")
+            raise ModelError(f"{place}: function '{function.name}' is defined twice, expected once")
         self.functions[function.name] = function
 
     # ── functions ──
@@ -208,6 +208,6 @@ class Reader(OperationReader):
         self._location()
         signature = entries.get("function_type")
         if not isinstance(entries.get("sym_name"), str) or not isinstance(signature, Signature):
-            raise x.error("a function has no name, or no type")
+            raise x.error("sym_name or function_type of a function is missing")
         public = entries.get("sym_visibility", "public") == "public"
         return Function(entries["sym_name"], signature, block, public)

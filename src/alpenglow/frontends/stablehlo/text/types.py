@@ -73,7 +73,7 @@ class TypeReader(ABC):
             return Scalar(self._complex())
         dtype = element_type(name)
         if dtype is None:
-            raise x.error(f"'{name}' is no type")
+            raise x.error(f"found '{name}', expected a type")
         return Scalar(dtype)
 
     def _named_type(self) -> Type:
@@ -83,14 +83,14 @@ class TypeReader(ABC):
             x.next()
             t = self.aliases[name]
             if not isinstance(t, Tensor | Token | Tuple | Scalar | Signature):
-                raise x.error(f"{name} is no type")
+                raise x.error(f"found {name}, expected the alias of a type")
             return t
         x.next()
         if name in ("!stablehlo.token", "!mhlo.token"):
             return Token()
         if x.word == "<":
             x.skip("<", ">")
-        raise x.error(f"{name} is a type of a dialect that is not known")
+        raise x.error(f"type {name} is not supported; supported: builtin types, !stablehlo.token")
 
     def _signature(self) -> Signature:
         inputs = self.types_between()
@@ -120,7 +120,8 @@ class TypeReader(ABC):
         if match is not None and match[0]:
             found = _EXTENT.findall(match[0])
             if any(len(d) > 18 for d in found):
-                raise x.error(f"an extent is {max(found, key=len)[:30]}")
+                longest = max(found, key=len)[:30]
+                raise x.error(f"a dimension is {longest}, expected at most 18 digits")
             shape = None if match[1] else tuple(None if d == "?" else int(d) for d in found)
             x.end = match.end()
             x.next()
@@ -142,7 +143,7 @@ class TypeReader(ABC):
             return self._complex()
         dtype = element_type(name)
         if dtype is None:
-            raise x.error(f"'{name}' is no element type")
+            raise x.error(f"found '{name}', expected an element type")
         return dtype
 
     def _complex(self) -> str:
@@ -151,7 +152,7 @@ class TypeReader(ABC):
         part = x.want_kind("name", "an element type")
         dtype = complex_of(element_type(part) or "")
         if dtype is None:
-            raise x.error(f"complex<{part}> is no element type")
+            raise x.error(f"found complex<{part}>, expected complex<f32> or complex<f64>")
         x.want(">")
         return dtype
 
@@ -162,7 +163,7 @@ class TypeReader(ABC):
         if isinstance(alias, Quantized):
             return alias
         if name != "!quant.uniform":
-            raise x.error(f"{name} is no element type")
+            raise x.error(f"found {name}, expected !quant.uniform")
         x.want("<")
         storage = self._stored()
         low, high = limits(storage)
@@ -183,9 +184,10 @@ class TypeReader(ABC):
 
     def _stored(self) -> str:
         x = self.lexer
-        storage = element_type(x.want_kind("name", "an integer type")) or ""
+        word = x.want_kind("name", "an integer type")
+        storage = element_type(word) or ""
         if storage not in NARROW_INTS and not re.fullmatch(r"[iu](8|16|32)", storage):
-            raise x.error(f"quantised elements are stored as {storage}")
+            raise x.error(f"storage type is {word}, expected i2, i4, i8, i16, i32, or unsigned")
         return storage
 
     def _scales(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
