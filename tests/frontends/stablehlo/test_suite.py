@@ -42,9 +42,9 @@ REFUSED = {
     "chlo/ragged_dot": "ragged_dot",
     "chlo/scan": "scan",
     "constant": "f8",
-    "dot_general": "no graph holds elements of f8E",
-    "atan2": "complex",
-    "cbrt": "complex",
+    "dot_general": "dtype f8E",
+    "atan2": "dtype c",
+    "cbrt": "dtype c",
 }
 """Files of which programs are refused, and a word of the message."""
 

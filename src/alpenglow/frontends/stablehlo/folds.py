@@ -60,14 +60,14 @@ def operands_and_inits(s: Site) -> tuple[list[Value], list[Value]]:
     """Return what is reduced, all of one shape, and the scalars that reductions begin with."""
     values = s.required()
     if not values or len(values) % 2:
-        raise ModelError(f"{s.kind} has {len(values)} operands, expected pairs")
+        raise ModelError(f"{s.kind} has {len(values)} operands, expected an even number")
     xs, inits = values[: len(values) // 2], values[len(values) // 2 :]
     for x, init in zip(xs, inits, strict=True):
-        if init.type.rank or x.type.rank != xs[0].type.rank:
-            raise s.wrong(f"{x.type} begins with {init.type}, {xs[0].type}")
-        same = zip(x.type.shape, xs[0].type.shape, strict=True)
-        if any(known(a) and known(b) and a != b for a, b in same):
-            raise s.wrong(f"{x.type} and {xs[0].type} have different shapes")
-        if init.type.dtype != x.type.dtype:
-            raise s.wrong(f"{x.type} begins with {init.type}")
+        if init.type.rank or init.type.dtype != x.type.dtype:
+            raise s.wrong(f"an initial value is {init.type}, expected a scalar of {x.type.dtype}")
+        if x.type.rank != xs[0].type.rank or any(
+            known(a) and known(b) and a != b
+            for a, b in zip(x.type.shape, xs[0].type.shape, strict=True)
+        ):
+            raise s.wrong(f"operands are {xs[0].type} and {x.type}, expected the same shape")
     return xs, inits

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.base.words import some
 from alpenglow.frontends.operands import Importing
 from alpenglow.frontends.stablehlo.convert.compare import converted
 from alpenglow.frontends.stablehlo.module import Operation, Quantized, Tensor, Type
@@ -73,7 +74,7 @@ def as_real(s: Site, names: Sequence[str]) -> tuple[Operation, Real]:
         if kind is not None:
             values[name] = dequantized(s, s.importer.find(name), kind)
     if s.operation.regions:
-        raise s.refuse("operands are quantised")
+        raise s.refuse("quantized operands are not supported; supported: real operands")
     types = tuple(_expressed(t) for t in s.operation.types)
     read = tuple(_expressed(t) for t in s.operation.operand_types)
     return replace(s.operation, types=types, operand_types=read), Real(s.importer, values)
@@ -97,7 +98,8 @@ def dequantized(s: Site, x: Value, kind: Quantized) -> Value:
     """Return the real numbers that quantised ones stand for."""
     check(kind)
     if kind.expressed not in FLOATS:
-        raise s.refuse(f"{kind} has elements of {kind.expressed}")
+        floats = ", ".join(sorted(FLOATS))
+        raise s.refuse(f"expressed type {kind.expressed} is not supported; supported: {floats}")
     wide = "i64" if width(kind.storage) == 32 else "i32"
     zero = _by_axis(s, kind, np.array(kind.zero_points), wide, x)
     steps = s.g(Sub(), converted(s, x, wide), zero)
@@ -109,7 +111,7 @@ def quantized(s: Site, x: Value, kind: Quantized) -> Value:
     """Return real numbers in steps of a scale, to the nearest, halves to even, limited."""
     check(kind)
     if x.type.dtype not in FLOATS:
-        raise s.wrong(f"{x.type} is quantised, expected reals")
+        raise s.wrong(f"the operand is {x.type}, expected floats")
     scale = _by_axis(s, kind, np.array(kind.scales), x.type.dtype, x)
     zero = _by_axis(s, kind, np.array(kind.zero_points), x.type.dtype, x)
     steps = s.g(Add(), s.g(Div(), x, scale), zero)
@@ -120,11 +122,16 @@ def quantized(s: Site, x: Value, kind: Quantized) -> Value:
 def check(kind: Quantized) -> None:
     """Raise ModelError unless scales are positive numbers, and zero points are stored."""
     if len(kind.scales) != len(kind.zero_points) or not kind.scales:
-        raise ModelError(f"{kind} has {len(kind.scales)} scales, {len(kind.zero_points)} zeros")
+        raise ModelError(
+            f"{kind} has {len(kind.scales)} scales and {len(kind.zero_points)} zero points, "
+            "expected the same number, at least 1"
+        )
     if kind.storage not in DTYPES or not all(0 < x < np.inf for x in kind.scales):
-        raise ModelError(f"{kind} has scales that are no positive numbers")
+        scales = some(map(str, kind.scales))
+        raise ModelError(f"{kind} has scales {scales}, expected integers and finite scales above 0")
     if not all(kind.low <= z <= kind.high for z in kind.zero_points):
-        raise ModelError(f"{kind} has zero points beyond [{kind.low}, {kind.high}]")
+        zeros = some(map(str, kind.zero_points))
+        raise ModelError(f"{kind} has zero points {zeros}, expected {kind.low} to {kind.high}")
 
 
 def _by_axis(s: Site, kind: Quantized, numbers: Array, dtype: str, like: Value) -> Value:
@@ -132,8 +139,9 @@ def _by_axis(s: Site, kind: Quantized, numbers: Array, dtype: str, like: Value) 
     array = numbers.astype(np.float64).astype(DTYPES[dtype])
     if kind.axis is None:
         return stretch(s.g, s.g.constant(array.reshape(())), like.type.shape)
-    axis = s.axis(kind.axis, like.type.rank)
+    axis = s.axis(kind.axis, like.type.rank, "the quantized axis")
     if like.type.shape[axis] != len(array):
-        raise s.wrong(f"{len(array)} scales are told for axis {axis} of {like.type}")
+        count = like.type.shape[axis]
+        raise s.wrong(f"{kind} has {len(array)} scales, expected {count} for {like.type}")
     narrow = tuple(len(array) if i == axis else 1 for i in range(like.type.rank))
     return stretch(s.g, s.g.constant(array.reshape(narrow)), like.type.shape)

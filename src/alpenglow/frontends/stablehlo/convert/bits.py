@@ -102,7 +102,10 @@ def reduce_precision(s: Site) -> Made:
     x = s.wide(0)
     exponent, mantissa = s.number("exponent_bits"), s.number("mantissa_bits")
     if exponent < 1 or mantissa < 0:
-        raise s.refuse(f"{exponent} bits of exponents, {mantissa} of fractions")
+        raise s.refuse(
+            f"exponent_bits is {exponent} and mantissa_bits is {mantissa}, "
+            "expected at least 1 and at least 0"
+        )
     own = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}[x.type.dtype]
     whole = s.g(BitCast(f"u{width(x.type.dtype)}"), x)
     made = whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.movement import sliced
 from alpenglow.frontends.numbers import apply, of_parts, parts_of
 from alpenglow.frontends.stablehlo.table import Made, Site, both, computed, on
@@ -127,10 +128,14 @@ def bitcast_convert(s: Site) -> Made:
     if here == there:
         return s.g(BitCast(dtype), x)
     if {source, dtype} & NARROW and min(here, there) < 8:
-        raise s.refuse(f"{source} is read as {dtype}")
+        raise _refused(s, x, dtype, "equal widths, or at least 8 bits each")
     if here > there:
         return _cut(s, x, dtype, here // there)
     return _glued(s, x, dtype, there // here)
+
+
+def _refused(s: Site, x: Value, dtype: str, supported: str) -> UnsupportedError:
+    return s.refuse(f"{x.type} to {dtype} is not supported; supported: {supported}")
 
 
 def _bits_of_complex(s: Site, x: Value, dtype: str) -> Value:
@@ -143,7 +148,7 @@ def _bits_of_complex(s: Site, x: Value, dtype: str) -> Value:
             return s.g(ViewAsComplex(), _glued(s, s.g(ViewAsReal(), x), "f64", 2))
         halves = _cut(s, s.g(ViewAsReal(), x), "f32", 2)
         return s.g(ViewAsComplex(), halves)
-    raise s.refuse(f"{x.type.dtype} is read as {dtype}")
+    raise _refused(s, x, dtype, "complex to complex, or to and from their parts")
 
 
 def _bits_of_bool(s: Site, x: Value, dtype: str) -> Value:
@@ -157,7 +162,7 @@ def _bits_of_bool(s: Site, x: Value, dtype: str) -> Value:
             pieces.append(s.reshaped(s.g(Cast("bool"), bit), (*x.type.shape, 1)))
         return s.g(Concat(x.type.rank), *pieces)
     if width(dtype) != x.type.shape[-1]:
-        raise s.refuse(f"{x.type} is read as {dtype}")
+        raise _refused(s, x, dtype, f"a last axis of {width(dtype)} elements")
     return _glued(s, x, dtype, width(dtype))
 
 

@@ -41,18 +41,22 @@ def dot(s: Site) -> Made:
     """The last axis of the first operand goes with the first of the second."""
     x, y = s.required(2)
     if not 0 < x.type.rank <= 2 or not 0 < y.type.rank <= 2:
-        raise s.wrong(f"operands are {x.type} and {y.type}")
+        raise s.wrong(f"operands are {x.type} and {y.type}, expected rank 1 or 2 each")
     return contracted(s, x, y, DotDims((), (), (x.type.rank - 1,), (0,)))
 
 
 def contracted(s: Site, x: Value, y: Value, dims: DotDims) -> Value:
     """Return sums of products over axes: batch, then the rest of both operands."""
     batches, inners = (dims.lhs_batch, dims.rhs_batch), (dims.lhs_contract, dims.rhs_contract)
-    for name, of_x, of_y in (("batch", *batches), ("contracting", *inners)):
+    for name, of_x, of_y in (("batching", *batches), ("contracting", *inners)):
         if len(of_x) != len(of_y):
-            raise s.wrong(f"{name} axes {of_x} and {of_y} are not as many")
-    s.axes((*dims.lhs_batch, *dims.lhs_contract), x.type.rank)
-    s.axes((*dims.rhs_batch, *dims.rhs_contract), y.type.rank)
+            raise s.wrong(
+                f"lhs_{name}_dimensions is {of_x} and rhs_{name}_dimensions is {of_y}, "
+                "expected the same number"
+            )
+    named = "{0}_batching_dimensions and {0}_contracting_dimensions".format
+    s.axes((*dims.lhs_batch, *dims.lhs_contract), x.type.rank, named("lhs"))
+    s.axes((*dims.rhs_batch, *dims.rhs_contract), y.type.rank, named("rhs"))
     left = [i for i in range(x.type.rank) if i not in (*dims.lhs_batch, *dims.lhs_contract)]
     right = [i for i in range(y.type.rank) if i not in (*dims.rhs_batch, *dims.rhs_contract)]
     batch = [x.type.shape[i] for i in dims.lhs_batch]
@@ -118,7 +122,10 @@ def convolved(s: Site, x: Value, w: Value, padding: Sequence[int] | None = None)
         return s.full(0, s.dtype(), s.extents())
     perms = (dims.input, dims.kernel, dims.output)
     if {x.type.rank, w.type.rank} != {rank} or any(sorted(p) != [*range(rank)] for p in perms):
-        raise s.wrong(f"axes are {perms} for {x.type} and {w.type}")
+        raise s.wrong(
+            f"dimension_numbers are {perms} for {x.type} and {w.type}, expected each of "
+            f"{rank} dimensions once"
+        )
     x = _laid(s, s.g(Transpose(dims.input), x), window)
     w = s.g(Transpose(dims.kernel), w)
     if any(window.turned):
@@ -158,12 +165,15 @@ def _grouped(s: Site, x: Value, w: Value) -> tuple[Value, Value, int]:
     """Return operands and the number of groups; parts of a batch become groups of channels."""
     features, batches = s.counts("feature_group_count", "batch_group_count")
     if features > 1 and batches > 1:
-        raise s.wrong(f"{features} groups of features, {batches} of batches")
+        raise s.wrong(
+            f"feature_group_count is {features} and batch_group_count is {batches}, "
+            "expected 1 for one of them"
+        )
     if batches == 1:
         return x, w, features
     n, (_, c, *rest) = fixed(x.type.shape[0]), x.type.shape
     if n % batches:
-        raise s.wrong(f"{n} samples are divided into {batches} groups")
+        raise s.wrong(f"batch_group_count is {batches}, expected a divisor of the batch size {n}")
     apart = s.reshaped(x, (batches, n // batches, c, *rest))
     order = (1, 0, *range(2, apart.type.rank))
     joined = s.reshaped(s.g(Transpose(order), apart), (n // batches, batches * c, *rest))

@@ -70,7 +70,7 @@ def unary(s: Site) -> Made:
 def binary(s: Site) -> Made:
     x, y = s.pair()
     if x.type.dtype == "bool" and s.plain == "subtract":
-        raise s.refuse("operands are truth values")
+        raise s.refuse_dtype(x, "integers, floats and complex numbers")
     return apply(s.g, BINARY[s.plain](), x, y)
 
 
@@ -128,7 +128,7 @@ def remainder(s: Site) -> Made:
     """What is left has the sign of the dividend; an integer by 0 leaves all of it."""
     x, y = s.pair()
     if x.type.dtype in COMPLEX:
-        raise s.refuse("operands are complex")
+        raise s.refuse_dtype(x, "integers and floats")
     rest = s.g(Fmod(), x, y)
     if x.type.dtype not in INTS or not may_be_zero(y):
         return rest
@@ -191,7 +191,7 @@ def clamp(s: Site) -> Made:
 def atan2(s: Site) -> Made:
     y, x = s.pair()
     if x.type.dtype in COMPLEX:
-        raise s.refuse("operands are complex")
+        raise s.refuse_dtype(x, "floats")
     return s.g(Atan2(), y, x)
 
 

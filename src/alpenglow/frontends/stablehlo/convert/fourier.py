@@ -15,9 +15,10 @@ def fft(s: Site) -> Made:
     (x,), kind = s.required(1), s.choice("fft_type", "FFT", "IFFT", "RFFT", "IRFFT")
     length = s.numbers("fft_length")
     if not 1 <= len(length) <= min(3, x.type.rank):
-        raise s.wrong(f"lengths {length} of {x.type}")
+        raise s.wrong(f"fft_length is {length}, expected 1 to 3 entries, at most {x.type.rank}")
     if (x.type.dtype in COMPLEX) == (kind == "RFFT"):
-        raise s.wrong(f"{kind} of {x.type}")
+        wanted = "floats" if kind == "RFFT" else "complex numbers"
+        raise s.wrong(f"the operand of {kind} is {x.type}, expected {wanted}")
     axes = list(range(x.type.rank - len(length), x.type.rank))
     if 0 in x.type.shape or 0 in length:
         return stretch(s.g, s.full(0, s.dtype(), ()), s.extents())
@@ -32,5 +33,6 @@ def fft(s: Site) -> Made:
     made = s.g(Dft(axes[-1], length[-1], True, True), pairs)
     shape = (*x.type.shape[:-1], length[-1])
     if made.type.dtype != PARTS[x.type.dtype]:
-        raise s.wrong(f"a real transform of {x.type} is {made.type}")
+        real = PARTS[x.type.dtype]
+        raise s.wrong(f"the result of {kind} is {made.type}, expected dtype {real}")
     return s.reshaped(made, shape)

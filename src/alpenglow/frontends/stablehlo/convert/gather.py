@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from alpenglow.frontends.movement import replaced, sliced
 from alpenglow.frontends.presume import fixed
+from alpenglow.frontends.stablehlo.dimension_numbers import GATHER, SCATTER
 from alpenglow.frontends.stablehlo.module import GatherDims
 from alpenglow.frontends.stablehlo.places import (
     as_index,
@@ -62,24 +63,28 @@ def gathered(s: Site, sizes: Sequence[Dim]) -> Value:
 def check(s: Site, x: Value, vectors: Value, dims: GatherDims, sizes: Sequence[Dim] | None) -> None:
     """Raise ModelError unless the axes of a gather or scatter go together."""
     rank = x.type.rank
-    s.axes((*dims.collapsed, *dims.operand_batch), rank, "collapsed axes")
-    s.axes(dims.start_map, rank, "axes of indices")
-    s.axes(dims.index_batch, vectors.type.rank, "batch axes of indices")
-    s.axes(dims.offset, vectors.type.rank - 1 + len(dims.offset), "offset axes")
+    offset, collapsed, batch, index_batch, start_map, _ = GATHER if sizes is not None else SCATTER
+    s.axes((*dims.collapsed, *dims.operand_batch), rank, f"{collapsed} and {batch}")
+    s.axes(dims.start_map, rank, start_map)
+    s.axes(dims.index_batch, vectors.type.rank, index_batch)
+    s.axes(dims.offset, vectors.type.rank - 1 + len(dims.offset), offset)
     if vectors.type.shape[-1] != len(dims.start_map):
         count = vectors.type.shape[-1]
-        raise s.wrong(f"indices have {count} numbers, and {len(dims.start_map)} axes are named")
+        raise s.wrong(f"{start_map} has {len(dims.start_map)} entries, expected {count}")
     if len(dims.operand_batch) != len(dims.index_batch):
-        raise s.wrong(f"{dims.operand_batch} and {dims.index_batch} are not as many")
-    if len(dims.offset) + len(dims.collapsed) + len(dims.operand_batch) != rank:
-        raise s.wrong(f"{x.type} has other axes than are named")
+        count = len(dims.index_batch)
+        raise s.wrong(f"{batch} has {len(dims.operand_batch)} entries, expected {count}")
+    count = len(dims.offset) + len(dims.collapsed) + len(dims.operand_batch)
+    if count != rank:
+        lists = f"{offset}, {collapsed} and {batch}"
+        raise s.wrong(f"{lists} have {count} entries in all, expected {rank} for {x.type}")
     if sizes is None:
         return
     s.each(rank, slice_sizes=sizes)
     for i, (size, d) in enumerate(zip(sizes, x.type.shape, strict=True)):
         most = 1 if i in (*dims.collapsed, *dims.operand_batch) else d
         if known(size) and (size < 0 or (known(most) and size > most)):
-            raise s.wrong(f"slices of {size} are taken of {d} elements")
+            raise s.wrong(f"slice_sizes[{i}] is {size}, expected 0 to {most} for {x.type}")
 
 
 def batch_places(s: Site, vectors: Value, dims: GatherDims) -> list[tuple[int, Value]]:
@@ -173,7 +178,7 @@ def dynamic_slice(s: Site) -> Made:
     for axis, size in enumerate(sizes):
         d = x.type.shape[axis]
         if size < 0 or (known(d) and size > d):
-            raise s.wrong(f"{size} elements are taken of {d}")
+            raise s.wrong(f"slice_sizes[{axis}] is {size}, expected 0 to {d}")
         if size != d:
             x = along(s, x, axis, _start(s, 1 + axis, d - size), size)
     return x
@@ -204,10 +209,10 @@ def dynamic_update_slice(s: Site) -> Made:
     x, update = s.input(0), s.input(1)
     s.count(2 + x.type.rank)
     if update.type.rank != x.type.rank or update.type.dtype != x.type.dtype:
-        raise s.wrong(f"{update.type} is put into {x.type}")
+        raise s.wrong(f"update is {update.type}, expected the rank and dtype of {x.type}")
     for have, there in zip(update.type.shape, x.type.shape, strict=True):
         if known(have) and known(there) and have > there:
-            raise s.wrong(f"{update.type} is put into {x.type}")
+            raise s.wrong(f"update is {update.type}, expected at most the shape of {x.type}")
     if any(known(d) and d == 0 for d in update.type.shape):
         return x
     partial = [i for i, (a, b) in enumerate(zip(update.type.shape, x.type.shape, strict=True))

@@ -42,7 +42,7 @@ def dynamic_iota(s: Site) -> Made:
 
 def counted(s: Site, shape: tuple[Dim, ...]) -> Value:
     """Return the index along an axis of each element."""
-    axis = s.axis(s.number("iota_dimension"), len(shape))
+    axis = s.axis(s.number("iota_dimension"), len(shape), "iota_dimension")
     return converted(s, s.g(Iota(shape, axis)), s.dtype())
 
 
@@ -59,7 +59,7 @@ def dynamic_reshape(s: Site) -> Made:
 def resized(s: Site, x: Value, shape: tuple[Dim, ...]) -> Value:
     before, after = product(x.type.shape), product(shape)
     if known(before) and known(after) and before != after:
-        raise s.wrong(f"{x.type} has not the elements of a shape of {shape}")
+        raise s.wrong(f"the result has shape {shape}, expected {before} elements as in {x.type}")
     return s.reshaped(x, shape)
 
 
@@ -92,7 +92,10 @@ def stretched(s: Site, x: Value, axes: Sequence[int], shape: tuple[Dim, ...]) ->
     narrow: list[Dim] = [1] * len(shape)
     for axis, d in zip(placed, x.type.shape, strict=True):
         if known(d) and known(shape[axis]) and d not in (1, shape[axis]):
-            raise s.wrong(f"{x.type} is no part of a shape of {shape}")
+            raise s.wrong(
+                f"the operand is {x.type}, expected 1 or {shape[axis]} elements for dimension "
+                f"{axis} of the result"
+            )
         narrow[axis] = d
     return stretch(s.g, s.reshaped(x, narrow), shape)
 
@@ -108,7 +111,7 @@ def transpose(s: Site) -> Made:
 @on("stablehlo.reverse")
 def reverse(s: Site) -> Made:
     x = s.input(0)
-    axes = s.axes(s.numbers("dimensions"), x.type.rank)
+    axes = s.axes(s.numbers("dimensions"), x.type.rank, "dimensions")
     return turned_round(s.g, x, axes)
 
 
@@ -129,12 +132,15 @@ def cut(
     s: Site, x: Value, starts: Sequence[Dim], limits: Sequence[Dim], steps: Sequence[int]
 ) -> Value:
     """Return elements of x from starts up to limits, the latter left out."""
-    s.each(x.type.rank, starts=starts, limits=limits, strides=steps)
+    s.each(x.type.rank, start_indices=starts, limit_indices=limits, strides=steps)
     sizes: list[Dim] = []
     for d, start, limit, step in zip(x.type.shape, starts, limits, steps, strict=True):
         ordered = all(map(known, (d, start, limit)))
         if step < 1 or (ordered and not 0 <= start <= limit <= d):
-            raise s.wrong(f"{start}:{limit}:{step} is cut out of {d} elements")
+            raise s.wrong(
+                f"the slice is {start}:{limit}:{step}, expected 0 <= start <= limit <= {d} and a "
+                "stride of at least 1"
+            )
         sizes.append(ceil_div(limit - start, step))
     whole = [start == 0 and step == 1 for start, step in zip(starts, steps, strict=True)]
     if all(whole) and tuple(sizes) == x.type.shape:
@@ -148,7 +154,7 @@ def cut(
 def concatenate(s: Site) -> Made:
     parts = s.required()
     if not parts:
-        raise ModelError(f"{s.kind} has no operands")
+        raise ModelError(f"{s.kind} has no operands, expected at least 1")
     axis = s.axis(s.number("dimension"), parts[0].type.rank)
     return parts[0] if len(parts) == 1 else s.g(Concat(axis), *parts)
 
@@ -171,9 +177,11 @@ def padded(
     interior: Sequence[int],
 ) -> Value:  # fmt: skip
     """Return x with a value between its elements and at its edges; negative edges are cut off."""
-    s.each(x.type.rank, low=low, high=high, interior=interior)
-    if value.type.rank or value.type.dtype != x.type.dtype or min(interior, default=0) < 0:
-        raise s.wrong(f"{x.type} is padded with {value.type}, {tuple(interior)} within")
+    s.each(x.type.rank, edge_padding_low=low, edge_padding_high=high, interior_padding=interior)
+    if value.type.rank or value.type.dtype != x.type.dtype:
+        raise s.wrong(f"padding_value is {value.type}, expected a scalar of {x.type.dtype}")
+    if min(interior, default=0) < 0:
+        raise s.wrong(f"interior_padding is {tuple(interior)}, expected entries of at least 0")
     for axis, count in enumerate(interior):
         x = spread(s, x, value, axis, count)
     more = [[d if not known(d) or d > 0 else 0 for d in e] for e in (low, high)]
@@ -211,7 +219,7 @@ def trimmed(s: Site, x: Value, low: Sequence[Dim], high: Sequence[Dim]) -> Value
         return x
     sizes = [d - a - b for d, a, b in zip(x.type.shape, starts, ends, strict=True)]
     if any(known(d) and d < 0 for d in sizes):
-        raise s.wrong(f"more is cut off {x.type} than there is")
+        raise s.wrong(f"negative padding cuts {x.type} to {tuple(sizes)}, expected at least 0 each")
     return s.g(Slice(tuple(starts), tuple(sizes), (1,) * x.type.rank), x)
 
 

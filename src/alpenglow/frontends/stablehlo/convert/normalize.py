@@ -53,7 +53,7 @@ def _normal(s: Site, x: Value, scale: Value, offset: Value, mean: Value, varianc
 
 
 def _axis(s: Site, x: Value) -> int:
-    return s.axis(s.number("feature_index"), x.type.rank)
+    return s.axis(s.number("feature_index"), x.type.rank, "feature_index")
 
 
 def _along(s: Site, v: Value, x: Value) -> Value:

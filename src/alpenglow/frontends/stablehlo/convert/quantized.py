@@ -14,7 +14,7 @@ def uniform_quantize(s: Site) -> Made:
         x = dequantized(s, x, before)
     kind = of_type(s.result())
     if kind is None:
-        raise s.refuse("the result is not quantised")
+        raise s.refuse(f"the result is {s.result()}, expected a quantized type")
     return quantized(s, x, kind)
 
 
@@ -23,5 +23,6 @@ def uniform_dequantize(s: Site) -> Made:
     s.count(1)
     kind = of_type(s.operation.operand_types[0])
     if kind is None:
-        raise s.refuse("the operand is not quantised")
+        found = s.operation.operand_types[0]
+        raise s.refuse(f"the operand is {found}, expected a quantized type")
     return dequantized(s, s.input(0), kind)

@@ -34,10 +34,13 @@ def rng_bit_generator(s: Site) -> Made:
     """The state is u64: the key, and the counter behind it.  The default is what XLA's CPU has."""
     (state,), dtype = s.required(1), s.dtype(1)
     if state.type.dtype != "u64" or state.type.shape not in ((2,), (3,)) or dtype not in INTS:
-        raise s.refuse(f"{dtype} from a state of {state.type}, expected integers from u64[2 or 3]")
+        raise s.refuse(
+            f"initial_state is {state.type} and the result is {dtype}, "
+            "expected u64[2] or u64[3] and integers"
+        )
     algorithm = s.choice("rng_algorithm", "DEFAULT", "PHILOX", "THREE_FRY")
     if algorithm == "THREE_FRY" and state.type.shape != (2,):
-        raise s.refuse(f"{algorithm} from a state of {state.type}, expected u64[2]")
+        raise s.refuse(f"initial_state of {algorithm} is {state.type}, expected u64[2]")
     draw = _threefry if algorithm == "THREE_FRY" else _philox
     bits = width(dtype)
     after, made = draw(s, state, [fixed(d) for d in s.extents(1)], max(bits, 32))

@@ -42,7 +42,7 @@ MOST_TURNS = 1 << 10
 def scatter(s: Site) -> Made:
     values = s.required()
     if len(values) % 2 == 0 or len(values) < 3:
-        raise ModelError(f"{s.kind} has {len(values)} operands")
+        raise ModelError(f"{s.kind} has {len(values)} operands, expected 3, 5, 7, …")
     count = len(values) // 2
     xs, indices, updates = values[:count], values[count], values[count + 1 :]
     dims = s.dims_of("scatter_dimension_numbers", GatherDims)
@@ -50,9 +50,12 @@ def scatter(s: Site) -> Made:
     check(s, xs[0], vectors, dims, None)
     for x, u in zip(xs, updates, strict=True):
         if x.type.shape != xs[0].type.shape or u.type.shape != updates[0].type.shape:
-            raise s.wrong(f"{x.type} and {u.type} have other shapes than the first")
+            raise s.wrong(
+                f"operands are {xs[0].type} and {x.type}, updates {updates[0].type} and {u.type}, "
+                "expected the same shapes"
+            )
         if x.type.dtype != u.type.dtype:
-            raise s.wrong(f"{u.type} is written into {x.type}")
+            raise s.wrong(f"updates are {u.type}, expected dtype {x.type.dtype}")
     where = _places(s, xs[0], vectors, updates[0], dims)
     flat = [s.reshaped(u, (product(u.type.shape),)) for u in updates]
     return put(s, s.body(), xs, s.reshaped(where, (product(where.type.shape), 1)), flat)
@@ -61,11 +64,15 @@ def scatter(s: Site) -> Made:
 def _places(s: Site, x: Value, vectors: Value, updates: Value, dims: GatherDims) -> Value:
     """Return the place of each element of updates, behind the end if its window is not inside."""
     shape = updates.type.shape
-    if len(shape) != vectors.type.rank - 1 + len(dims.offset):
-        raise s.wrong(f"updates are {updates.type} for indices {vectors.type}")
+    rank = vectors.type.rank - 1 + len(dims.offset)
+    if len(shape) != rank:
+        raise s.wrong(f"updates are {updates.type}, expected rank {rank}")
     batch = [i for i in range(len(shape)) if i not in dims.offset]
     if [shape[i] for i in batch] != list(vectors.type.shape[:-1]):
-        raise s.wrong(f"updates are {updates.type} for indices {vectors.type}")
+        raise s.wrong(
+            f"updates are {updates.type}, expected shape {vectors.type.shape[:-1]} outside of "
+            f"update_window_dims {dims.offset}"
+        )
     kept = [i for i in range(x.type.rank) if i not in (*dims.collapsed, *dims.operand_batch)]
     starts = {axis: column(s, vectors, j) for j, axis in enumerate(dims.start_map)}
     starts |= dict(batch_places(s, vectors, dims))
@@ -76,7 +83,8 @@ def _places(s: Site, x: Value, vectors: Value, updates: Value, dims: GatherDims)
         part: Value | None = None
         extent, size = x.type.shape[axis], shape[windows[axis]] if axis in windows else 1
         if known(extent) and known(size) and size > extent and axis in windows:
-            raise s.wrong(f"windows of {size} are written into {extent} elements")
+            found = f"{size} elements along dimension {windows[axis]}"
+            raise s.wrong(f"updates have {found}, expected at most {extent}")
         if axis in windows:
             part = counted(s, size, windows[axis], shape)
         if axis in starts:
@@ -161,7 +169,10 @@ def _in_turn(
     """Return updates brought one after the other."""
     count = fixed(updates[0].type.shape[0])
     if count > MOST_TURNS:
-        raise s.refuse(f"{count} updates come together by a body that is no known operation")
+        raise s.refuse(
+            f"{count} updates by this body are not supported; supported: at most {MOST_TURNS}, "
+            "unique_indices, or a body of one add, multiply, minimum or maximum"
+        )
     values = list(xs)
     for i in range(count):
         place = s.g(Slice((i, 0), (1, 1), (1, 1)), where)

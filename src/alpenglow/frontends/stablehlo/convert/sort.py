@@ -34,7 +34,8 @@ def sort(s: Site) -> Made:
     axis = s.number("dimension", -1)
     axis = s.axis(axis + rank if axis < 0 else axis, rank)
     if any(x.type.shape != xs[0].type.shape for x in xs):
-        raise s.wrong("operands have different shapes")
+        found = " and ".join(str(x.type) for x in xs)
+        raise s.wrong(f"operands are {found}, expected the same shape")
     if fixed(xs[0].type.shape[axis]) < 2:
         return xs
     keys = keys_of(s.body(), len(xs))
@@ -70,7 +71,10 @@ def _network(s: Site, xs: Sequence[Value], axis: int) -> Value:
     """
     n = fixed(xs[0].type.shape[axis])
     if n > MOST_COMPARED:
-        raise s.refuse(f"{n} elements are sorted by a comparator that is no order of keys")
+        raise s.refuse(
+            f"{n} elements are not supported by this comparator; supported: at most "
+            f"{MOST_COMPARED}, or a comparison of one key after the other"
+        )
     shape = xs[0].type.shape
     order = counted(s, n, axis, shape)
     values = list(xs)

@@ -57,7 +57,7 @@ def function(s: Site) -> Made:
 def cbrt(s: Site) -> Made:
     x = s.wide(0)
     if x.type.dtype in COMPLEX:
-        raise s.refuse("operands are complex")
+        raise s.refuse_dtype(x, "floats")
     return s.g(Cbrt(), x)
 
 
@@ -109,7 +109,7 @@ def mulhi(s: Site) -> Made:
     x, y = s.pair()
     dtype = x.type.dtype
     if dtype not in INTS:
-        raise s.refuse(f"operands are {x.type}")
+        raise s.refuse_dtype(x, "integers")
     bits = width(dtype)
     if bits < 64:
         wide = "i64" if dtype in SIGNED else "u64"
@@ -145,7 +145,7 @@ def top_k(s: Site) -> Made:
     """The largest elements of each row and where they are; NaN counts as the largest."""
     (x,), k = s.required(1), s.number("k")
     if not x.type.rank:
-        raise s.refuse("the operand is a scalar")
+        raise s.refuse("the operand is a scalar, expected rank 1 or more")
     axis = x.type.rank - 1
     largest = bool(s.attribute("largest", True))
     key = x
@@ -154,6 +154,6 @@ def top_k(s: Site) -> Made:
     elif x.type.dtype in FLOATS:
         key = ordinal(s, x)
     if k < 0 or k > fixed(x.type.shape[axis]):
-        raise s.refuse(f"{k} elements are taken of {x.type}")
+        raise s.refuse(f"k is {k}, expected 0 to {x.type.shape[axis]} for {x.type}")
     _, where = s.g.add(TopK(axis, k, largest), [key]).results
     return [s.g(GatherElements(axis), x, where), s.cast(where, s.dtype(1))]
