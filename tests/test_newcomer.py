@@ -23,8 +23,8 @@ def perceptron() -> Any:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        (None, "of type NoneType, is of no known format; expected a path"),
-        ([1, 2], "of type list, is of no known format"),
+        (None, "of type NoneType, expected a path"),
+        ([1, 2], "of type list, expected a path"),
         (b"", "is of no known format"),
         ("no/such.onnx", "No such file"),
     ],

@@ -105,7 +105,7 @@ def a_model_that_is_cut_off(folder: Path) -> None:
     ag.compile(product().SerializeToString()[:-20])
 
 
-@says("the model is of no known format; formats known: …")
+@says("the model is of no known format; supported: …")
 def a_model_of_another_format(folder: Path) -> None:
     Path("model.tflite").write_bytes(b"\x1c\0\0\0TFL3")
     ag.compile("model.tflite")
@@ -161,7 +161,7 @@ def a_product_of_other_sizes(folder: Path) -> None:
     ag.compile(model([node], {"x": (2, 7)}, {"w": weights(8, 4)}))
 
 
-@says("the result of … is …, which is more than … bytes")
+@says("the result of … is …, expected at most … bytes")
 def a_tensor_beyond_all_memory(folder: Path) -> None:
     node = helper.make_node("Expand", ["x", "size"], ["y"])
     ag.compile(model([node], {"x": (1,)}, {"size": np.array([1 << 44])}))

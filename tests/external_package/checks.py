@@ -58,7 +58,7 @@ def test_an_unknown_format_lists_ours_and_theirs(tmp_path: Path) -> None:
     path = tmp_path / "model.pickle"
     path.write_text("neither")
 
-    with pytest.raises(ag.errors.ModelError, match="formats known: chain, onnx"):
+    with pytest.raises(ag.errors.ModelError, match="supported: chain, onnx"):
         ag.load(path)
 
 

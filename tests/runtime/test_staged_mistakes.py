@@ -124,11 +124,11 @@ TWO = graph([node("Neg", ["x"], ["a"]), node("Abs", ["x"], ["b"])], (), ["a", "b
     [
         (lambda: branching(NEGATED, None), False, "If: attribute 'else_branch' is missing"),
         (lambda: branching(None, NEGATED), True, "If: attribute 'then_branch' is missing"),
-        (lambda: branching(TWO, NEGATED), True, "makes 2 values of 1"),
+        (lambda: branching(TWO, NEGATED), True, "returns 2 values, expected 1"),
         (
             lambda: branching(NEGATED, NEGATED, [2]),
             [True, False],
-            "'c' decides, and has 2 elements, expected one",
+            "condition 'c' has 2 elements, expected one",
         ),
     ],
 )

@@ -53,7 +53,7 @@ def choices(s: Operands, count: int) -> list[Value]:
     for types in ({v.type for v in column} for column in columns):
         if len(types) > 1:
             found = " and ".join(map(str, types))
-            raise UnsupportedError(f"branches make values of different types: {found}")
+            raise UnsupportedError(f"branches return {found}, expected the same type")
     taken = _conditions(s, index, len(values) // count - 1) if count else []
     return [_chosen(s, taken, column) for column in columns]
 

@@ -161,8 +161,10 @@ def turn_of(step: Step[P], names: Sequence[str]) -> Turn[P]:
     condition, region = step.regions
     body = region.place("b/", names)
     if not len(body.outputs) == len(step.outputs) == len(names):
+        counts = f"{len(names)} operands, {len(step.outputs)} results and {len(body.outputs)}"
         raise ModelError(
-            f"the body of a loop makes {len(body.outputs)} values of {len(names)}", node=step.label
+            f"a loop has {counts} values that its body returns, expected the same number",
+            node=step.label,
         )
     ends = tuple(f"o{i}" for i in range(len(body.outputs)))
     after = condition.place("c/", ends)
@@ -252,15 +254,19 @@ def all_branches(
     for i, region in enumerate(control.regions):
         body = region.place(f"{prefix}{i}/", control.operands)
         importer.enter(body)
-        if len(body.outputs) != len(step.outputs):
-            raise ModelError(
-                f"{step.kind}: branch {i} makes {len(body.outputs)} values of {len(step.outputs)}"
-            )
+        check_branch(step, i, body)
         steps += body.steps
         results += body.outputs
     inputs = (control.chooser, *results)
     choose = partial(choices, count=len(step.outputs))
     return [*steps, replace(step, inputs=inputs, captured=(), make=choose)]
+
+
+def check_branch(step: Step[P], i: int, body: Body[P]) -> None:
+    """Raise ModelError unless branch `i` returns a value for each result of its step."""
+    if len(body.outputs) != len(step.outputs):
+        found = f"branch {i} returns {len(body.outputs)} values"
+        raise ModelError(f"{step.kind}: {found}, expected {len(step.outputs)}")
 
 
 def _loop(control: While[P], step: Step[P], importer: Expanding[P]) -> Sequence[Step[P]]:
@@ -276,6 +282,6 @@ def going_of(condition: Body[P]) -> str:
     """Return the name of what the condition of a loop makes."""
     if len(condition.outputs) != 1:
         raise ModelError(
-            f"the condition of a loop makes {len(condition.outputs)} values, expected one"
+            f"the condition of a loop returns {len(condition.outputs)} values, expected one"
         )
     return condition.outputs[0]

@@ -20,6 +20,7 @@ from alpenglow.frontends.presume import presumed
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Assumption, Dim, Sym, assuming
 from alpenglow.ir.graph import Graph, Node, Value, open_in
+from alpenglow.ir.op import Op
 from alpenglow.ir.types import INTS, Array
 from alpenglow.ops.elementwise.arithmetic import Add, Mul
 from alpenglow.ops.elementwise.comparison import Less, LessOrEqual
@@ -102,7 +103,9 @@ class Counting:
             box = _box(self.held.starts, steps, conditions, most)
         for x, relation in self.held.guards:
             if not _always(x, relation, box, self.held.around):
-                raise UnsupportedError(f"{x} {relation} 0 holds in the first turn of a loop only")
+                raise UnsupportedError(
+                    f"{x} {relation} 0 holds in the first iteration of a loop, expected in all"
+                )
 
     def take_out(self, region: Graph, inputs: Sequence[Value]) -> None:
         """Let a region read its counters; raise UnsupportedError if types are open in them."""
@@ -230,7 +233,7 @@ def _read_at(g: Graph, node: Node, counters: Mapping[str, Value]) -> None:
     """Replace a slice at counters by one that reads where they say."""
     for region in node.regions:
         if any(open_in(inside) & counters.keys() for inside in _every(region)):
-            raise UnsupportedError(f"{node.op.name}: a region in a loop is open in its counter")
+            raise _dependent(node.op)
     if not open_in(node) & counters.keys():
         return
     op = node.op
@@ -238,7 +241,7 @@ def _read_at(g: Graph, node: Node, counters: Mapping[str, Value]) -> None:
     if not isinstance(op, Slice) or x is None or any(
         dims.names(d) & counters.keys() for d in (*x.type.shape, *op.sizes)
     ):
-        raise UnsupportedError(f"{op.name}: it is open in the counter of a loop")
+        raise _dependent(op)
     axes = [a for a, d in enumerate(op.starts) if dims.names(d) & counters.keys()]
     shape, steps = x.type.shape, op.steps
     fixed = Slice(
@@ -254,6 +257,14 @@ def _read_at(g: Graph, node: Node, counters: Mapping[str, Value]) -> None:
     g.replace(node.output, y)
 
 
+def _dependent(op: Op) -> UnsupportedError:
+    """Return the error for an operator in a loop whose attributes depend on the loop counter."""
+    return UnsupportedError(
+        f"{op.name}: attributes that depend on a loop counter are not supported; "
+        "supported: starts of slices"
+    )
+
+
 def _every(g: Graph) -> Iterator[Node]:
     """Yield the nodes of a graph, and those in their regions."""
     for node in g.nodes:
@@ -266,7 +277,9 @@ def _value(g: Graph, x: Dim, counters: Mapping[str, Value]) -> Value:
     """Return the value of a sum of counters, an i64."""
     affine = _affine(x, counters.keys())
     if affine is None or not isinstance(affine[1], int):
-        raise UnsupportedError(f"a loop slices at {x}")
+        raise UnsupportedError(
+            f"slices at {x} in a loop are not supported; supported: i64 sums of its counters"
+        )
     factors, rest = affine
     total = g.constant(np.int64(rest))
     for s, factor in factors.items():

@@ -26,7 +26,13 @@ def head(path: Path, length: int = HEAD) -> bytes:
         with path.open("rb") as file:
             return file.read(length)
     except OSError as error:
-        raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
+        raise unreadable(error.strerror, path) from error
+
+
+def unreadable(reason: str | None, path: Path) -> ModelError:
+    """Return the error for a path that is not a file that can be read."""
+    text = f"cannot read the model: {reason}"
+    return ModelError(text, file=str(path), hint="the path of a model file that you may read")
 
 
 def content_of(model: str | Path | bytes) -> tuple[bytes, str]:
@@ -37,9 +43,9 @@ def content_of(model: str | Path | bytes) -> tuple[bytes, str]:
     try:
         return path.read_bytes(), str(path)
     except OSError as error:
-        raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
+        raise unreadable(error.strerror, path) from error
     except ValueError as error:  # a path with a zero byte
-        raise ModelError(f"cannot read the model: {error}", file=repr(str(path))) from error
+        raise unreadable(str(error), path) from error
 
 
 @contextmanager
@@ -50,8 +56,16 @@ def importing(file: str, format: str) -> Iterator[None]:
     except AlpenglowError as error:
         raise error.located(file=file) from None
     except NONSENSE as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ModelError(f"the model breaks the rules of {format}: {what}", file=file) from error
+        raise nonsense("the model", format, error, file=file) from error
+
+
+def nonsense(
+    what: str, format: str, error: Exception, *, file: str = "", node: str = ""
+) -> ModelError:
+    """Return the error for a part of a file for which Python raised one of `NONSENSE`."""
+    text = f"{what} breaks the rules of {format}: {type(error).__name__}: {error}"
+    hint = f"check the file by another reader of {format}; if that accepts it, report this"
+    return ModelError(text, file=file, node=node, hint=hint)
 
 
 def is_tflite(begin: bytes, nbytes: int) -> bool:

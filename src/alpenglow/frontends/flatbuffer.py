@@ -66,7 +66,7 @@ class File:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
-        self.tables_left = max(FEWEST_TABLES, len(content) // BYTES_A_TABLE)
+        self.tables_left = self.most_tables = max(FEWEST_TABLES, len(content) // BYTES_A_TABLE)
 
     def __len__(self) -> int:
         return len(self.content)
@@ -81,7 +81,7 @@ class File:
         if at < 0 or at + nbytes > len(self.content):
             raise ModelError(
                 f"the file is damaged: {what} lies in bytes {at} to {at + nbytes}, "
-                f"and there are {len(self.content)}"
+                f"expected at most {len(self.content)}"
             )
 
     def target(self, at: int, what: str) -> int:
@@ -89,7 +89,7 @@ class File:
         forward: int = self.number(at, "u32", f"the offset of {what}")
         self.check(at + forward, 4, what)
         if not forward:
-            raise ModelError(f"the file is damaged: {what}, offset 0 at byte {at}, is nowhere")
+            raise ModelError(f"the file is damaged: {what} has offset 0 at {at}, expected above 0")
         return at + forward
 
     def vector(self, at: int, width: int, what: str) -> tuple[int, int]:
@@ -104,7 +104,7 @@ class File:
         try:
             return self.content[start : start + count].decode()
         except UnicodeDecodeError as error:
-            raise ModelError(f"the file is damaged: {what} is no UTF-8") from error
+            raise ModelError(f"the file is damaged: {what} is not text, expected UTF-8") from error
 
 
 class Table:
@@ -115,7 +115,8 @@ class Table:
     def __init__(self, file: File, at: int, layout: str, layouts: Layouts, path: str) -> None:
         file.tables_left -= 1
         if file.tables_left < 0:
-            raise ModelError(f"the file is damaged: {path} is one table too many for it")
+            most = file.most_tables
+            raise ModelError(f"the file is damaged at {path}: expected at most {most} tables")
         self._file, self._at, self.path = file, at, path
         self._layout, self._layouts = layouts[layout], layouts
         vtable = at - file.number(at, "i32", path)
@@ -125,7 +126,7 @@ class Table:
         file.check(vtable, length, what)
         file.check(at, self._extent, path)
         if length < 4 or length % 2:
-            raise ModelError(f"the file is damaged: {what} has {length} bytes")
+            raise ModelError(f"the file is damaged: {what} has {length} bytes, expected 4, 6, 8, …")
         self._vtable = file.content[vtable + 4 : vtable + length]
 
     def __contains__(self, name: str) -> bool:
@@ -207,8 +208,8 @@ class Table:
         width = SCALARS[field.kind].itemsize if field.kind in SCALARS else 4
         if offset + width > self._extent:
             raise ModelError(
-                f"the file is damaged: {self.path}.{name}, at offset {offset}, lies outside of its "
-                f"table of {self._extent} bytes"
+                f"the file is damaged: {self.path}.{name} lies at offset {offset} of its table, "
+                f"expected at most {self._extent - width}"
             )
         return self._at + offset
 
@@ -228,7 +229,7 @@ class Tables:
     def __getitem__(self, i: int) -> Table:
         path = f"{self._path}[{i}]"
         if not 0 <= i < self._count:
-            raise ModelError(f"the file is damaged: there is no {path}, only {self._count} of them")
+            raise ModelError(f"the file is damaged: {path}, expected less than {self._count}")
         at = self._file.target(self._start + 4 * i, path)
         return Table(self._file, at, self._layout, self._layouts, path)
 

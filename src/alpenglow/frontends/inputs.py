@@ -31,7 +31,7 @@ def input_types(
     fresh = (symbol(f"d{n}") for n in count() if f"d{n}" not in taken)
     for name, dtype, shape in inputs:
         if name in g.inputs:
-            raise ModelError(f"two inputs are called '{name}'")
+            raise ModelError(f"two inputs are named '{name}', expected different names")
         t = TensorType(dtype, tuple(next(fresh) if d is None else d for d in shape))
         check_size(f"input '{name}'", t)
         g.input(name, t)

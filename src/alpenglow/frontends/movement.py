@@ -16,9 +16,10 @@ def tiled(g: Graph, what: str, x: Value, repeats: Sequence[Dim]) -> Value:
     Raises ModelError, in the name of the operator `what`, unless there is a number for each axis.
     """
     if len(repeats) != x.type.rank:
-        raise ModelError(f"{what}: {len(repeats)} repeats given for {x.type}")
+        found = f"repeats has {len(repeats)} entries"
+        raise ModelError(f"{what}: {found}, expected {x.type.rank} for {x.type}")
     if any(known(n) and n < 0 for n in repeats):
-        raise ModelError(f"{what}: repeats {tuple(repeats)} are negative")
+        raise ModelError(f"{what}: repeats is {tuple(repeats)}, expected entries of at least 0")
     narrow: list[Dim] = []
     wide: list[Dim] = []
     for d, n in zip(x.type.shape, repeats, strict=True):

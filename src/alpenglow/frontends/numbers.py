@@ -60,7 +60,7 @@ def apply(g: Graph, op: Op, *xs: Value | None) -> Value:
     dtype = x.type.dtype
     if dtype in COMPLEX:
         if kind not in OF_COMPLEX:
-            raise UnsupportedError(f"{op.name} of complex numbers")
+            raise UnsupportedError(f"{op.name}: {dtype} is not supported; supported: real dtypes")
         return OF_COMPLEX[kind](g, op, *xs)
     if dtype == "bool" and kind in OF_TRUTHS:
         return OF_TRUTHS[kind](g, op, *xs)
@@ -121,7 +121,8 @@ def _scattered_parts(
     if op.reduction == "none":
         return g(op, x, at, updates)
     if op.reduction != "add":
-        raise UnsupportedError(f"{op.name} of complex numbers by {op.reduction}")
+        found = f"reduction '{op.reduction}' of {x.type.dtype}"
+        raise UnsupportedError(f"{op.name}: {found} is not supported; supported: 'none' and 'add'")
     if isinstance(op, ScatterNd):
         pairs, more = (g(ViewAsReal(), v) for v in (x, updates))
         return g(ViewAsComplex(), g(op, pairs, at, more))

@@ -217,7 +217,7 @@ class Operands(Builder):
     def axis(self, axis: int, rank: int) -> int:
         """Return an axis counted from the front; raise ModelError if there is none."""
         if not -rank <= axis < rank:
-            raise self.wrong(f"axis {axis} is not in a tensor of rank {rank}")
+            raise self.wrong(f"axis is {axis}, expected at least {-rank} and less than {rank}")
         return axis % rank
 
     def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -253,13 +253,13 @@ class Operands(Builder):
         constant = self.g.constant(np.asarray(number, DTYPES[dtype]))
         return stretch(self.g, constant, tuple(shape))
 
-    def wrong(self, what: str) -> ModelError:
-        """Return the error that says what of this operator breaks the rules of its format."""
-        return ModelError(f"{self.kind}: {what}")
+    def wrong(self, what: str, hint: str = "") -> ModelError:
+        """Return the error for an operator that breaks a rule of its format."""
+        return ModelError(f"{self.kind}: {what}", hint=hint)
 
-    def refuse(self, what: str) -> UnsupportedError:
-        """Return the error that says what of this operator is not there."""
-        return UnsupportedError(f"{self.kind}: {what}")
+    def refuse(self, what: str, hint: str = "") -> UnsupportedError:
+        """Return the error for a feature of this operator that is not supported."""
+        return UnsupportedError(f"{self.kind}: {what}", hint=hint)
 
 
 def cut(

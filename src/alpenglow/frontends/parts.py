@@ -17,6 +17,7 @@ import numpy as np
 from alpenglow.base.errors import NONSENSE, AlpenglowError, FeedError, ModelError, TypeRuleError
 from alpenglow.evaluate import apply
 from alpenglow.frontends import contents
+from alpenglow.frontends.files import nonsense
 from alpenglow.frontends.presume import Needed, Undecided
 from alpenglow.frontends.reconcile import reconciled
 from alpenglow.frontends.shapes import check_size
@@ -214,10 +215,7 @@ class PartImporter(ABC):
                 raise FeedError(error.message, node=label, hint=error.hint) from error
             if isinstance(error, AlpenglowError):
                 raise error.located(node=label) from None
-            raise ModelError(
-                f"{kind} breaks the rules of {self.format}: {type(error).__name__}: {error}",
-                node=label,
-            ) from error
+            raise nonsense(kind, self.format, error, node=label) from error
 
 
 def _folding(node: Node, folded: Mapping[Value, Value]) -> list[Array | None] | None:

@@ -14,6 +14,9 @@ from alpenglow.base.words import counted, some
 
 NO_CONVERTER = "there is no converter"
 
+ELSEWHERE = "export other operators, or add a converter (docs/add-an-operator.md)"
+"""The hint for operators that have no converter."""
+
 MOST_LISTED = 10
 """A message lists at most this many kinds of operators and reasons."""
 
@@ -24,15 +27,17 @@ def refused(refusals: Sequence[Refusal]) -> UnsupportedError:
     if len(refusals) == 1 and first.node:  # a converter raised it
         error = UnsupportedError(first.message, node=first.node, hint=first.hint, flags=first.flags)
     else:
-        error = UnsupportedError(summary((r.kind, r.reason, r.place) for r in refusals))
+        hints = dict.fromkeys(r.error.hint for r in refusals if r.error.hint)
+        reasons = summary((r.kind, r.reason, r.place) for r in refusals)
+        error = UnsupportedError(reasons, hint="; ".join(hints))
     error.refusals = refusals
     return error
 
 
-def unknown(kind: str, place: str, quantised: Sequence[str] = ()) -> Refusal:
-    """Return the refusal of an operator that has no converter, or none for quantised types."""
-    of = f" for quantised {' and '.join(quantised)}" if quantised else ""
-    return Refusal(kind, place, UnsupportedError(NO_CONVERTER + of))
+def unknown(kind: str, place: str, quantized: Sequence[str] = ()) -> Refusal:
+    """Return the refusal of an operator that has no converter, or none for quantized types."""
+    of = f" for quantized {' and '.join(quantized)}" if quantized else ""
+    return Refusal(kind, place, UnsupportedError(NO_CONVERTER + of, hint=ELSEWHERE))
 
 
 def summary(refusals: Iterable[tuple[str, str, str]], thing: str = "node") -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.control import Along, Branch, Repeat, Scan, While, going_of
+from alpenglow.frontends.control import Along, Branch, Repeat, Scan, While, check_branch, going_of
 from alpenglow.frontends.counters import Counting, Knowing, single
 from alpenglow.frontends.drawn import drawn_under
 from alpenglow.frontends.rows import first_rows
@@ -183,7 +183,8 @@ def _stacks(g: Graph, region: Graph, states: int, most: Dim) -> list[Value]:
     rows = list(region.outputs.items())[1 + states :]
     size = sum(v.type.nbytes for _, v in rows if not v.type.symbols())
     if known(most) and most * size > MOST_STACKED:
-        raise UnsupportedError(f"a loop makes {most} rows of {size} bytes at most")
+        limit = f"expected at most {MOST_STACKED} bytes in all"
+        raise UnsupportedError(f"a loop stacks up to {most} rows of {size} bytes, {limit}")
     names = list(region.inputs)
     place = region(Reshape((1,)), region.inputs[names[0]])
     stacks: dict[str, Value] = {}
@@ -237,7 +238,7 @@ def _turning(
     wanted = [FLAG, *(v.type for v in carried)]
     found = [v.type for v in region.outputs.values()]
     if found[: len(wanted)] != wanted:
-        raise UnsupportedError(f"a loop makes {loop.shown(found)} of {loop.shown(wanted)}")
+        raise UnsupportedError(f"a loop returns {loop.shown(found)}, expected {loop.shown(wanted)}")
     captured = [importer.find(n) for n in list(region.inputs)[len(carried) :]]
     if count is None:
         op, operands = loop.While(len(carried)), [going, *carried, *captured]
@@ -350,9 +351,7 @@ def _scan(step: Step[P], control: Scan[P], importer: Around[P]) -> Sequence[Valu
 def _first(g: Graph, x: Value, along: Along, reverse: bool) -> Value:
     """Return a scanned value with the axis that a loop goes along first, from its beginning."""
     rank = x.type.rank
-    if not -rank <= along.axis < rank:
-        raise ModelError(f"a loop goes along axis {along.axis} of {x.type}")
-    axis = along.axis % rank
+    axis = _axis(along, x, "scans")
     if axis:
         x = g(Transpose((axis, *(i for i in range(rank) if i != axis))), x)
     return x if along.reverse == reverse else _turned(g, x)
@@ -361,12 +360,19 @@ def _first(g: Graph, x: Value, along: Along, reverse: bool) -> Value:
 def _placed(g: Graph, x: Value, along: Along, reverse: bool) -> Value:
     """Return stacked rows along the axis that they belong to, in the order that they have there."""
     rank = x.type.rank
-    if not -rank <= along.axis < rank:
-        raise ModelError(f"a loop stacks along axis {along.axis} of {x.type}")
+    axis = _axis(along, x, "stacks")
     x = x if along.reverse == reverse else _turned(g, x)
-    axis = along.axis % rank
     others = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
     return g(Transpose(tuple(others)), x) if axis else x
+
+
+def _axis(along: Along, x: Value, verb: str) -> int:
+    """Return the axis that a loop scans or stacks along, counted from the front."""
+    rank = x.type.rank
+    if not -rank <= along.axis < rank:
+        found = f"a loop {verb} {x.type} along axis {along.axis}"
+        raise ModelError(f"{found}, expected at least {-rank} and less than {rank}")
+    return along.axis % rank
 
 
 def _turned(g: Graph, x: Value) -> Value:
@@ -386,10 +392,7 @@ def _branch(step: Step[P], control: Branch[P], importer: Around[P]) -> Sequence[
     keys: list[str] = []
     for i, each in enumerate(control.regions):
         body = each.place(f"{prefix}{i}/", control.operands)
-        if len(body.outputs) != len(step.outputs):
-            raise ModelError(
-                f"{step.kind}: branch {i} makes {len(body.outputs)} values of {len(step.outputs)}"
-            )
+        check_branch(step, i, body)
         inner = importer.inside((body,))
         inner.run(body.steps)
         for name in [n for n, v in inner.g.inputs.items() if v.hidden]:
@@ -401,7 +404,8 @@ def _branch(step: Step[P], control: Branch[P], importer: Around[P]) -> Sequence[
         importer.leave(inner)
     types = [[v.type for v in graph.outputs.values()] for graph in graphs]
     if any(t != types[0] for t in types):
-        raise UnsupportedError(f"branches make {' and '.join(map(loop.shown, types))}")
+        found = " and ".join(map(loop.shown, types))
+        raise UnsupportedError(f"branches return {found}, expected the same types")
     captured = {n: importer.find(n) for graph in graphs for n in graph.inputs if n not in keys}
     captured |= zip(keys, _keys(importer, len(keys)), strict=True)
     for graph in graphs:
@@ -419,7 +423,7 @@ def _chosen(
     if len(graphs) == 1:
         return inlined(g, graphs[0], captured)
     if index.type.size != 1 or index.type.dtype not in INTS:
-        raise UnsupportedError(f"branches are chosen by {index.type}")
+        raise UnsupportedError(f"the index of a branch is {index.type}, expected one integer")
     this = g.constant(np.array(at, DTYPES[index.type.dtype]))
     here = g(Equal(), index if not index.type.rank else g(Reshape(()), index), this)
     others = Graph("others")
@@ -483,10 +487,15 @@ def _closed(
 ) -> Graph:  # fmt: skip
     """Return an imported body as a region: what it captures are the inputs behind these names."""
     if inner.later:
-        raise UnsupportedError("a part of a loop or of a branch depends on data")
+        raise UnsupportedError(
+            "data-dependent shapes in a loop or branch are not supported; "
+            "supported: shapes that follow from the shapes of inputs"
+        )
     g = inner.g
     if g.initial:
-        raise UnsupportedError("a loop or a branch changes a variable")
+        raise UnsupportedError(
+            "assignments to variables in a loop or branch are not supported; supported: reads"
+        )
     for i, v in enumerate(outputs):
         g.output(f"o{i}", v)
     g.prune()
@@ -500,14 +509,14 @@ def _closed(
 def _flag(g: Graph, v: Value) -> Value:
     """Return a truth value without axes."""
     if v.type.dtype != "bool" or v.type.size != 1:
-        raise UnsupportedError(f"{v.type} decides, expected one truth value")
+        raise UnsupportedError(f"a condition is {v.type}, expected one bool")
     return g(Reshape(()), v) if v.type.rank else v
 
 
 def _counter(g: Graph, v: Value) -> Value:
     """Return a number of turns without axes."""
     if v.type.dtype != "i64" or v.type.size != 1:
-        raise UnsupportedError(f"{v.type} is a number of turns, expected one i64")
+        raise UnsupportedError(f"the number of iterations is {v.type}, expected one i64")
     return g(Reshape(()), v) if v.type.rank else v
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
 from alpenglow.base.extensions import brought
 from alpenglow.base.memory import uncollected
+from alpenglow.frontends.files import unreadable
 from alpenglow.ir.constant_inputs import check_mapping, fix
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
@@ -136,18 +137,19 @@ def load(
     known = ", ".join(f.name for f in frontends()) or "none"
     if not isinstance(model, str | Path):
         if isinstance(model, bytes):
-            what = f"the model, {len(model)} bytes, is of no known format"
-            raise ModelError(f"{what}; formats known: {known}")
+            raise ModelError(
+                f"the model, {len(model)} bytes, is of no known format; supported: {known}"
+            )
         raise ModelError(
-            f"the model, of type {type(model).__name__}, is of no known format; expected a path, "
-            f"the bytes of a file, or what a front end knows; formats known: {known}"
+            f"the model is of type {type(model).__name__}, expected a path, the bytes of a file, "
+            f"or an object that a front end reads; supported: {known}"
         )
     if Path(model).is_dir():
-        raise ModelError("cannot read the model: this is a folder", file=str(model))
+        raise unreadable("this is a folder", Path(model))
     if not Path(model).is_file():
-        raise ModelError("cannot read the model: there is no such file", file=str(model))
+        raise unreadable("there is no such file", Path(model))
     raise ModelError(
-        f"the model is of no known format; formats known: {known}",
+        f"the model is of no known format; supported: {known}",
         file=str(model),
         hint="open(…) takes an archive" if Path(model).suffix == ".ago" else "",
         flags="compile wrote it? then it is damaged" if Path(model).suffix == ".ago" else "",
@@ -158,10 +160,10 @@ def _rounding(frontend: FrontEnd, rounding: str) -> FrontEnd:
     """Return the front end that rounds as asked; raise OptionError if there is none."""
     known = frontend.roundings if isinstance(frontend, Rounding) else ()
     if rounding not in known or not isinstance(frontend, Rounding):
-        said = f"expected one of {', '.join(known)}" if known else (
-            f"models of {frontend.name} say themselves how they are rounded"
+        wanted = f"one of {', '.join(known)}" if known else (
+            f"None, as {frontend.name} models define how values are rounded"
         )  # fmt: skip
-        raise OptionError(f"rounding is {rounding!r}; {said}")
+        raise OptionError(f"rounding is {rounding!r}, expected {wanted}")
     return frontend.rounding_as(rounding)
 
 
@@ -189,8 +191,8 @@ def _captured(
     """Return a model traced; raise OptionError where there is nothing to trace."""
     if not isinstance(frontend, Tracing):
         raise OptionError(
-            f"args, kwargs and dynamic_shapes are for models that are traced, "
-            f"which those of {frontend.name} are not"
+            f"args, kwargs and dynamic_shapes are not supported for {frontend.name} models; "
+            "supported: PyTorch modules and other models that are traced"
         )
     if args is not None and not isinstance(args, tuple | list):
         raise OptionError(

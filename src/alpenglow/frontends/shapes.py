@@ -31,7 +31,8 @@ def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...
         if len(wide) > 1 and assumed() is None and len(wide) - len(numbers) > 1 - bool(numbers):
             raise Needed("")
         if any(a != b for a, b in pairwise(wide if assumed() is not None else numbers)):
-            raise ModelError(f"{what}: shapes {' and '.join(map(str, shapes))} do not broadcast")
+            found = " and ".join(map(str, shapes))
+            raise ModelError(f"{what}: shapes {found} do not broadcast, expected equal sizes or 1")
         out.append(numbers[0] if numbers else wide[0] if wide else 1)
     return tuple(out)
 
@@ -42,7 +43,8 @@ def filled_in(what: str, t: TensorType, wanted: Sequence[Dim]) -> list[Dim]:
     if -1 in shape:
         rest, total = product([d for d in shape if d != -1]), product(t.shape)
         if rest == 0 or (known(rest) and known(total) and total % rest):
-            raise ModelError(f"{what}: {t} does not fill shape {tuple(wanted)}")
+            found = f"the new shape is {tuple(wanted)}"
+            raise ModelError(f"{what}: {found}, expected one that the elements of {t} fill")
         shape[shape.index(-1)] = total // rest
     return shape
 
@@ -62,6 +64,6 @@ def check_size(what: str, t: TensorType) -> None:
     """
     extents = [d for d in t.shape if known(d)]
     if any(d < 0 for d in extents):
-        raise ModelError(f"{what} is {t}, with a negative extent")
+        raise ModelError(f"{what} is {t}, expected dimensions of at least 0")
     if math.prod(max(d, 1) for d in extents) * t.numpy.itemsize > MOST_NBYTES:
-        raise ModelError(f"{what} is {t}, which is more than {MOST_NBYTES} bytes")
+        raise ModelError(f"{what} is {t}, expected at most {MOST_NBYTES} bytes")

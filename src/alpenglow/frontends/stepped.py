@@ -88,7 +88,7 @@ class StepImporter(PartImporter, Generic[P]):
         """
         v = self.find(name)
         if v.type.dtype not in dtypes:
-            raise ModelError(f"'{name}' decides, and is {v.type}, expected {' or '.join(dtypes)}")
+            raise ModelError(f"condition '{name}' is {v.type}, expected {' or '.join(dtypes)}")
         elements = v.array
         if elements is None:
             elements = self.elements(name)
@@ -97,7 +97,7 @@ class StepImporter(PartImporter, Generic[P]):
         if elements is None:
             raise Needed(name, v)
         if elements.size != 1:
-            raise ModelError(f"'{name}' decides, and has {elements.size} elements, expected one")
+            raise ModelError(f"condition '{name}' has {elements.size} elements, expected one")
         return int(elements.reshape(-1)[0])
 
     # ── what formats say ──
@@ -209,7 +209,7 @@ class StepImporter(PartImporter, Generic[P]):
         def imported() -> None:
             self.run(steps)
             if self._granted() != granted or not is_cheap(self._since(before)):
-                raise UnsupportedError("a branch that is not taken costs time, or may end the call")
+                raise UnsupportedError("a branch is expensive or may raise, expected a cheap one")
 
         return self.attempt(imported)
 

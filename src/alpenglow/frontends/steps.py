@@ -87,7 +87,7 @@ def copies(step: Step[P], body: Body[P], names: Sequence[str]) -> list[Step[P]]:
     """Return the steps that call the outputs of a body by names, "" for one that nobody reads."""
     if len(body.outputs) != len(names):
         raise ModelError(
-            f"{step.kind}: its body makes {len(body.outputs)} values of {len(names)}",
+            f"{step.kind}: the body returns {len(body.outputs)} values, expected {len(names)}",
             node=step.label,
         )
     return [same(step, o, n) for o, n in zip(body.outputs, names, strict=True) if n]
@@ -109,7 +109,7 @@ def reached(
         if called:
             name = called.pop()
             if name in waiting:
-                raise ModelError(f"{what} {name!r} calls itself")
+                raise ModelError(f"{what} {name!r} calls itself, expected no recursion")
             if name not in sizes:
                 waiting[name] = list(calls(name))
             continue

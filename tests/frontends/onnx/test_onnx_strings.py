@@ -337,12 +337,12 @@ TWO = np.array([0, 0])
 @pytest.mark.parametrize(
     ("op_type", "operands", "attributes", "why"),
     [
-        ("Reshape", (LETTERS, np.array([4, -1])), {}, r"\[x0.shape\[0\]=2,x0.shape\[1\]=3\] does"),
+        ("Reshape", (LETTERS, np.array([4, -1])), {}, r"the new shape is \(.*4, .*-1\)"),
         ("Reshape", (LETTERS, np.array([1, 1, 0])), {}, "copies axis 2"),
         ("Squeeze", (LETTERS, np.array([0])), {}, "axis 0 of .* has not extent 1"),
         ("Transpose", (LETTERS,), {"perm": [0, 0]}, "does not permute"),
         ("Expand", (LETTERS, np.array([4])), {}, "do not broadcast"),
-        ("Tile", (LETTERS, np.array([1])), {}, "1 repeats given"),
+        ("Tile", (LETTERS, np.array([1])), {}, "repeats has 1 entries"),
         ("Concat", (LETTERS, text("ab")), {"axis": 0}, "does not continue"),
         ("Concat", (LETTERS, LETTERS), {"axis": 2}, "axis 2 is not in a tensor of rank 2"),
         ("Slice", (LETTERS, np.array([0]), TWO), {}, "differ"),

@@ -51,25 +51,28 @@ def test_a_package_extends_alpenglow_in_every_way(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+TRY = "\n  try: the path of a model file that you may read"
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [
         (
             b"junk",
             "the model, 4 bytes, is of no known format; "
-            "formats known: onnx, stablehlo, tflite, torch",
+            "supported: onnx, stablehlo, tflite, torch",
         ),
         (
             3,
-            "the model, of type int, is of no known format; expected a path, the bytes of a file, "
-            "or what a front end knows; formats known: onnx, stablehlo, tflite, torch",
+            "the model is of type int, expected a path, the bytes of a file, or an object that a "
+            "front end reads; supported: onnx, stablehlo, tflite, torch",
         ),
-        ("missing.txt", "cannot read the model: there is no such file   (missing.txt)"),
-        ("missing.onnx", "cannot read the model: No such file or directory   (missing.onnx)"),
+        ("missing.txt", f"cannot read the model: there is no such file   (missing.txt){TRY}"),
+        ("missing.onnx", f"cannot read the model: No such file or directory   (missing.onnx){TRY}"),
         ("missing.pt2", "cannot read the model: No such file or directory   (missing.pt2)"),
         (
             __file__,
-            "the model is of no known format; formats known: onnx, stablehlo, tflite, torch   "
+            "the model is of no known format; supported: onnx, stablehlo, tflite, torch   "
             f"({__file__})",
         ),
     ],

@@ -151,7 +151,7 @@ def test_long_lists_end_with_a_count() -> None:
     text = str(refusals.refused(kinds))
 
     assert text.startswith("12 operators cannot be converted: Op0 (1 node at 'a')")
-    assert text.endswith("; and 2 more")
+    assert text.endswith(f"; and 2 more\n  try: {refusals.ELSEWHERE}")
 
 
 def test_a_shape_that_a_refused_node_makes_is_waited_for() -> None:

@@ -71,7 +71,7 @@ def test_a_vector_of_one_table_many_times_over_is_not_read_for_ever() -> None:
     del content[first + 64 :]
     codes = root(bytes(content), "Model", LAYOUTS).tables("operator_codes")
 
-    with pytest.raises(ModelError, match="one table too many"):
+    with pytest.raises(ModelError, match=r"expected at most .* tables"):
         for _ in range(3):
             list(codes)
 
