@@ -1,7 +1,7 @@
-"""What is known of the elements of small integer tensors while a model is imported.
+"""Known elements of small integer tensors while a model is imported.
 
-Models compute shapes with ordinary operators: Shape, Gather, Concat, Mul, ….  Where an extent is
-open, its symbol takes the place of the number, and the same operators run on arrays of symbols:
+Models compute shapes with ordinary operators: Shape, Gather, Concat, Mul, ….  If a dimension is
+dynamic, its symbol takes the place of the number, and the same operators run on arrays of symbols:
 elementwise ones through their scalar formula, the others through their NumPy reference.
 
 Counters of loops often pass through floats, as ``int(float(i) + 1)``.  Under an assumption floats
@@ -49,7 +49,7 @@ MOST_EXACT = {"f32": 1 << 24, "f64": (1 << 31) - 1}
 """Up to which number integers in floats are followed: their type and i32 hold them exactly."""
 
 ON_FLOATS = (Add, Broadcast, Cast, Concat, Reshape, Slice, Sub, Transpose)
-"""Operators that make integers of integers in floats, but for their size."""
+"""Operators that map integers in floats to integers, if these are not too large."""
 
 
 def may_be_shape(node: Node) -> bool:
@@ -77,9 +77,9 @@ def _repeats(node: Node) -> bool:
 
 
 def propagate(node: Node, known: list[Array | None]) -> Array | None:
-    """Return the elements of the single result of `node`, given those of its operands.
+    """Return the elements of the single result of `node`, given the elements of its operands.
 
-    None if they are not known: the result is data.  Of no elements all are known.
+    None if they are not known: the result is data.  An empty tensor is known.
     """
     shape = node.results[0].type.shape
     if not any(map(is_open, shape)) and 0 in shape and may_be_shape(node):
@@ -112,7 +112,7 @@ def _propagated(node: Node, arrays: list[Array]) -> Array | None:
 
 
 def _places(op: Op, arrays: list[Array]) -> Array | None:
-    """Return where an operator reads, if that follows from elements."""
+    """Return the positions that an operator reads, if they follow from elements."""
     match op:
         case Gather():
             return arrays[1]
@@ -167,12 +167,12 @@ def _quotient(a: Dim, b: Dim) -> Dim:
 
 
 def _remainder(a: Dim, b: Dim) -> Dim:
-    """Return what a leaves by b, with the sign of b; 0 where b is 0."""
+    """Return the remainder of a by b, with the sign of b; 0 if b is 0."""
     return a % b if presume(b, "!=") else 0
 
 
 def _rest(a: Dim, b: Dim) -> Dim:
-    """Return what a leaves by b, with the sign of a; 0 where b is 0."""
+    """Return the remainder of a by b, with the sign of a; 0 if b is 0."""
     return a - b * _quotient(a, b) if presume(b, "!=") else 0
 
 

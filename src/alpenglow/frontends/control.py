@@ -1,6 +1,6 @@
-"""Operations that run functions or regions: in their place stand the steps of a body.
+"""Operations that run functions or regions: the steps of a body replace them.
 
-Of branches the one that is taken is imported, if it is known which.  Otherwise short ones are all
+If it is known which branch is taken, only that branch is imported.  Otherwise short ones are all
 computed, and one result is chosen, if they cannot end the call.  A loop of a few iterations, as
 `counted` finds, is imported iteration by iteration.  Other branches and loops become nodes of the
 graph (`regions`).  If a graph cannot hold them, branches wait for the condition, and a loop is left
@@ -143,7 +143,7 @@ class Expanding(Protocol[P]):
 def expand(
     control: Call[P] | Branch[P] | While[P], step: Step[P], importer: Expanding[P]
 ) -> Sequence[Step[P]]:
-    """Return the steps that stand for one that runs regions.
+    """Return the steps that replace one that runs regions.
 
     Raises Needed if the branch that is taken is not known.
     """

@@ -1,7 +1,7 @@
-"""Loops that count: how often a loop turns, where nothing but constants decides it.
+"""Loops that count: the number of iterations of a loop, if only constants decide it.
 
-What the condition reads, and what the body makes of that from turn to turn, is a part of the loop:
-often a counter and a step.  If it begins with constants, it is imported alone and evaluated.
+The values that the condition reads, and their updates in the body, are a part of the loop: often a
+counter and a step.  If this part begins with constants, it is imported alone and evaluated.
 """
 
 from __future__ import annotations

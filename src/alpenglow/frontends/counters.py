@@ -1,10 +1,10 @@
 """Counters of loops: carried integers at which a body slices, for which a graph has no symbols.
 
 Exporters spell ``table[k] = row`` by slices, shapes and ranges that begin at `k`.  While such a
-body is imported, symbols stand for the integers that the loop carries from a constant on.  The
-conclusions of the import about the first turn are then proved for all turns: each counter lies
-between its first value and the last one that the condition or the count of the loop allows.  In the
-region, a slice at a symbol becomes one that reads at the counter.
+body is imported, integers that the loop carries from a constant on have symbols as elements.  The
+conclusions of the import about the first iteration are then proved for all iterations: each counter
+lies between its first value and the last one that the condition or the count of the loop allows.
+In the region, a slice at a symbol becomes one that reads at the counter.
 """
 
 from __future__ import annotations

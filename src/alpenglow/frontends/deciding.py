@@ -1,4 +1,4 @@
-"""What front ends have in common to which it matters that some inputs are constants."""
+"""Front ends whose import depends on which inputs are constants."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError
 
 TFLITE = b"TFL3"
-"""What stands in bytes 4 to 8 of a model of TFLite."""
+"""Bytes 4 to 8 of a model of TFLite."""
 
 HEAD = 8
-"""So many bytes tell models of TFLite from those of ONNX, which may begin alike."""
+"""So many bytes separate models of TFLite and ONNX, which may begin alike."""
 
 
 def head(path: Path, length: int = HEAD) -> bytes:
@@ -36,7 +36,7 @@ def unreadable(reason: str | None, path: Path) -> ModelError:
 
 
 def content_of(model: str | Path | bytes) -> tuple[bytes, str]:
-    """Return the bytes of a model, and its name in messages; raise ModelError if it is no file."""
+    """Return the bytes of a model and its name in messages; raise ModelError without a file."""
     if isinstance(model, bytes):
         return model, "model"
     path = Path(model)
@@ -71,6 +71,6 @@ def nonsense(
 def is_tflite(begin: bytes, nbytes: int) -> bool:
     """Whether a file that begins so is a model of TFLite: it says so, and its first table is in it.
 
-    The name of who made a model of ONNX may stand in the same place; but then there is none.
+    A model of ONNX may have its producer's name in the same bytes, but then no such table.
     """
     return begin[4:HEAD] == TFLITE and int.from_bytes(begin[:4], "little") < nbytes

@@ -93,7 +93,7 @@ class File:
         return at + forward
 
     def vector(self, at: int, width: int, what: str) -> tuple[int, int]:
-        """Return where the elements of the vector at a byte begin, and how many there are."""
+        """Return the first byte of the elements of the vector at a byte, and their number."""
         count: int = self.number(at, "u32", f"the length of {what}")
         self.check(at + 4, count * width, f"{what}, of {count} elements,")
         return at + 4, count

@@ -1,4 +1,4 @@
-"""What formats say in an operator of their own, and we in several that move elements."""
+"""Operators of formats that become several operators that move elements."""
 
 from __future__ import annotations
 

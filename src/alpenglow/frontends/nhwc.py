@@ -1,4 +1,4 @@
-"""What formats of TensorFlow have in common: channels last, SAME padding, fused activations.
+"""Shared by the formats of TensorFlow: channels last, SAME padding, fused activations.
 
 Our operators have channels on axis 1.  A converter turns its operand there and its result back;
 between two of them the turns cancel (`passes.sink`).
@@ -58,7 +58,7 @@ def window_pads(
 def same_pads(extent: Dim, span: int, stride: int) -> tuple[int, int]:
     """Return the pads before and after an axis for windows that span so many elements.
 
-    Of an open extent it is presumed that strides divide it, if what is before depends on that.
+    A stride is presumed to divide a dynamic dimension if the pad before depends on that.
     """
     if stride < 1:
         raise ModelError(f"a stride is {stride}, expected 1 or more")
@@ -83,6 +83,6 @@ def same_ends(
         return first, total - first
     totals = [max(span - stride + left, 0) for left in (0, stride - 1)]
     firsts = {n - n // 2 if lower else n // 2 for n in totals}
-    # What wants most adds no window for others, and is in none of theirs.
+    # A longer pad behind adds no window to other extents, and none of their windows reads it.
     first = firsts.pop()
     return None if firsts else (first, max(span - 1 - first, 0))

@@ -1,8 +1,8 @@
 """Operators on elements of any kind: truth values, integers and complex numbers as well as floats.
 
-Formats apply one operator to more kinds of elements than ours take: they add truth values and
-convolve complex numbers.  `apply` builds the operators that compute the same of such a kind, chosen
-by three tables from operators to functions that build in a graph.
+Formats apply one operator to more kinds of elements than the operators of graphs take: they add
+truth values and convolve complex numbers.  `apply` builds the operators that compute the same of
+such a kind, chosen by three tables from operators to functions that build in a graph.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What converters ask of the operands of a node, in formats whose models compute shapes.
+"""The operands of a node for converters, in formats whose models compute shapes.
 
-Where an answer depends on data the import is cut (`presume.Needed`), and goes on when it is known.
+If an answer depends on data, the import is cut (`presume.Needed`), and goes on when it is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Resuming(Protocol):
-    """What an importer knows of values when it comes back to where it was cut."""
+    """An importer that finds values by name when it continues after a cut."""
 
     def find(self, name: str) -> Value:
         """Return a value by name."""
@@ -41,7 +41,7 @@ class Resuming(Protocol):
 
 
 class Importing(Resuming, Protocol):
-    """What an importer knows of values."""
+    """An importer that also knows elements of values."""
 
     def contents(self, v: Value) -> Array | None:
         """Return the elements of a small integer tensor, if they are known."""
@@ -62,7 +62,7 @@ class Builder(ABC):
         """Return the elements of an integer value that this node computes on its way.
 
         The first time the import is cut here; when it comes back to the node, they are known, and
-        values beside need not be computed again.
+        the other values need not be computed again.
         """
 
     def measured(self, v: Value) -> tuple[Dim, ...]:
@@ -129,7 +129,7 @@ class Operands(Builder):
     """The operands of one node during import, and the graph to build in."""
 
     operand: ClassVar[str] = "operand"
-    """What messages call one."""
+    """The word for an operand in messages."""
 
     def __init__(
         self, g: Graph, kind: str, label: str, names: Sequence[str], results: Sequence[str],
@@ -174,7 +174,7 @@ class Operands(Builder):
         return tuple(elements.reshape(-1).tolist())
 
     def amounts(self, i: int) -> tuple[Dim, ...]:
-        """Return the elements of integer operand i, as numbers or what stands for them."""
+        """Return the elements of integer operand i, as numbers or sums of symbols."""
         elements = self.dims(i)
         if not all(map(known, elements)):
             raise Needed(self._names[i], self.input(i))
@@ -265,7 +265,7 @@ class Operands(Builder):
 def cut(
     name: str, v: Value, beside: Sequence[Value], importer: Resuming | None
 ) -> tuple[tuple[Dim, ...], list[Value]]:
-    """Return the elements of an integer value, and values that stand beside it.
+    """Return the elements of an integer value, and other values that are computed with it.
 
     The first time Needed is raised, by which the import is cut; afterwards they are known by name.
     """

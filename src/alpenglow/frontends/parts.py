@@ -1,7 +1,7 @@
-"""What importers of models in parts have in common (`ir.staged`).
+"""The base of importers of models in parts (`ir.staged`).
 
-A node that needs elements which are not known yet is left for later, with all that reads it; what
-small integer tensors hold is kept along (`contents`), for models compute shapes.
+A node that needs elements which are not known yet is left for later, with all that reads it.
+Elements of small integer tensors are tracked (`contents`), for models compute shapes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PartImporter(ABC):
         self.cut: list[Any] = []
         self.needs: dict[str, None] = {}
         self.beside: dict[str, None] = {}
-        # What is known of a value's elements; None: it was looked at, and they are data.
+        # Known elements of values; None: the value was looked at, and its elements are data.
         self.known: dict[Value, Array | None] = {}
         self.collects = True  # whether a refusal waits until the others are known
         self._missing: set[str] = set()  # what nodes for later will make
@@ -63,7 +63,7 @@ class PartImporter(ABC):
     def attempt(self, imported: Callable[[], None]) -> bool:
         """Import something as a whole; take it back and return False if a part of it waits or is
         refused."""
-        # What is known of the elements of a value stays true.
+        # Known elements of a value stay true.
         state = {n: copy(x) for n, x in vars(self).items()
                  if isinstance(x, dict | list | set) and n != "known"}  # fmt: skip
         before, collects = len(self.later), self.collects
@@ -176,11 +176,11 @@ class PartImporter(ABC):
             self.needs[needed.name] = None
 
     def _since(self, before: int) -> Sequence[Node]:
-        """Return the nodes of the graph but for the first so many."""
+        """Return the nodes of the graph without the first `before`."""
         return list(islice(reversed(self.g.nodes), max(0, len(self.g.nodes) - before)))[::-1]
 
     def _tried(self, imported: Callable[[], Made]) -> Made:
-        """Return what an import of a node makes, if need be for extents that fit."""
+        """Return the results of importing a node, if need be under extents that fit."""
         try:
             return imported()
         except (AlpenglowError, Undecided, Needed) as error:
@@ -194,10 +194,10 @@ class PartImporter(ABC):
     def _converted(
         self, convert: Callable[[], Made], kind: str, label: str, operands: Iterable[str]
     ) -> Made:  # fmt: skip
-        """Return what converting a node makes; take back what it appended if it fails.
+        """Return the results of converting a node; remove the nodes that it appended if it fails.
 
         `kind` is the operator, and `label` what messages call the node.  If the elements of an
-        operand are those of a run, they may be at fault.
+        operand come from a run, they may be at fault.
         """
         before = len(self.g.nodes)
         try:

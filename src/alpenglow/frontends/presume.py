@@ -1,6 +1,6 @@
-"""What an import takes for granted of open extents, and writes down.
+"""Presumptions of an import about dynamic dimensions, which it records.
 
-Extents are no less than 0.  What follows from that alone is certain.  Beyond it, models are written
+Dimensions are at least 0.  Conclusions from that alone are certain.  Beyond it, models are written
 for extents that are long enough: ``x[:, :10]`` has ten columns.  The import follows them, and keeps
 each such presumption as a guard of the graph; a call whose extents break one is served by another
 import, under its own extents (`runtime.executables.executor`).
@@ -23,7 +23,7 @@ from alpenglow.ir.graph import Value
 
 @dataclass(slots=True)
 class Presumptions:
-    """What is presumed of the open extents of a model."""
+    """Presumptions about the dynamic dimensions of a model."""
 
     symbols: tuple[str, ...]
     guards: dict[tuple[Sym, str], None] = field(default_factory=dict)
@@ -36,7 +36,7 @@ _kept: ContextVar[Presumptions | None] = ContextVar("presumptions", default=None
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """That ``x == 0``, told as the value of one of the symbols in x."""
+    """The equation ``x == 0``, as the value of one of the symbols in x."""
 
     symbol: str
     x: Sym
@@ -82,7 +82,7 @@ def presuming(symbols: Iterable[str] = ()) -> Iterator[Presumptions]:
 
 
 def presumed() -> Presumptions | None:
-    """Return what is presumed so far; None where nothing may be."""
+    """Return the presumptions so far; None if presumptions are not allowed."""
     return _kept.get()
 
 

@@ -1,11 +1,11 @@
 """Extents that fit each other for some sizes only: found by trial, and presumed.
 
 A neck that halves an image and doubles it again joins ``2*(H//2)`` to ``H``; a state of one sample
-stands beside an open batch; a weight of 13 rows is multiplied by an open axis.  No rule on symbols
+meets a dynamic batch; a weight of 13 rows is multiplied by an open axis.  No rule on symbols
 says what such a node makes, but numbers do: the node is imported under an assumption (`ir.dims`),
-with extents as models like them, multiples of 64.  Where it breaks a rule, the comparisons that
-went against it say which extent would have to be another.  What was concluded when it went well is
-presumed from then on: guards, and what breaks them is imported anew under its own extents.
+with extents as models like them, multiples of 64.  If it breaks a rule, the comparisons that
+failed name the extent that would have to be another.  The conclusions of a trial that works are
+presumed from then on: guards, and a call that breaks them is imported under its own extents.
 
 A trial teaches nothing where its conclusions hold of its own numbers alone.
 """
@@ -57,7 +57,7 @@ class RecordingTrial(Assumption):
 
 
 def reconciled(attempt: Callable[[], T]) -> T | None:
-    """Return what `attempt` makes under extents for which it works, and presume these.
+    """Return the result of `attempt` under extents for which it works, and presume these.
 
     Return None where no trial works, or nothing may be presumed.  Raises Undecided where one works
     whose conclusions hold of its own extents alone.
@@ -114,7 +114,7 @@ def _settled(
 
 
 def _ways(trial: RecordingTrial) -> list[Equation]:
-    """Return what may be changed for an equation that was asked for to be true.
+    """Return equations on symbols, each of which makes a failed comparison true.
 
     Extents of 0 and 1 come last: they fit much, but are seldom what is meant.
     """

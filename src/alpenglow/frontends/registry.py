@@ -17,7 +17,7 @@ from alpenglow.ir.staged import StagedModel
 
 
 class FrontEnd(Protocol):
-    """What reads models of one format."""
+    """A reader of models of one format."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Deciding(Protocol):
         constants: Mapping[str, Any],
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Graph | StagedModel:
-        """Return what `load` does of a model some inputs of which have these values."""
+        """Return the result of `load` for a model some inputs of which have these values."""
         ...
 
 
@@ -71,7 +71,7 @@ class Tracing(Protocol):
     def capture(
         self, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
     ) -> Any:
-        """Return what `load` takes for a model that is called with these arguments.
+        """Return the traced model for `load`, called with these arguments.
 
         `dynamic_shapes` says which extents of them may be others, in the words of the format."""
         ...
@@ -79,7 +79,7 @@ class Tracing(Protocol):
 
 @runtime_checkable
 class Rounding(Protocol):
-    """A front end whose format does not say how integers that stand for reals are rounded."""
+    """A front end whose format does not define how quantized values are rounded."""
 
     @property
     def roundings(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def load(
 ) -> Graph | StagedModel:
     """Read a model of any known format and return its graph.
 
-    Where the graph depends on data that are known when it runs, it is a StagedModel, which
+    If the graph depends on data that are known when it runs, it is a StagedModel, which
     `compile` takes, too; its `graph` is the graph of what comes before.
 
     `model` is a path, the bytes of a file, or an object that a front end knows.  `shapes` binds
@@ -177,9 +177,8 @@ def _decided(
     loaded = frontend.load(model, shapes)
     if isinstance(loaded, StagedModel):
         raise UnsupportedError(
-            f"the graph of this model depends on its data, and no input of those of "
-            f"{frontend.name} can be a constant then",
-            hint="make it one where the model is written",
+            f"constants are not supported for {frontend.name} models whose graph depends on data",
+            hint="make the input a constant in the model file",
         )
     return fix(loaded, constants)
 

@@ -16,8 +16,8 @@ from alpenglow.ir.types import TensorType
 def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     """Return the shape that all broadcast to; raise ModelError if there is none.
 
-    An open extent beside a number other than 1 is taken to be that number, or 1 if it turns out to
-    be.  Whether two different open extents are the same is for the data to tell: the import is cut.
+    A dynamic dimension is taken to equal a number other than 1, or to be 1 if it turns out so.
+    Only data decide if two different dynamic dimensions are equal: the import is cut.
     """
     rank = max(map(len, shapes))
     out: list[Dim] = []

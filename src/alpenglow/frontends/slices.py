@@ -1,6 +1,6 @@
-"""Where slices begin and how long they are, as Python slices a list.
+"""Starts and lengths of slices, as Python slices a list.
 
-Where an extent is open, starts and ends are presumed to lie within it, so that ``x[:, 1:-1]`` has
+If a dimension is dynamic, starts and ends are presumed to lie within it, so that ``x[:, 1:-1]`` has
 extent d - 2.  For smaller extents, where they are clamped, the model is imported anew.
 """
 

@@ -56,7 +56,7 @@ class StepImporter(PartImporter, Generic[P]):
             waiting.extendleft(reversed(self._entered(waiting.popleft())))
 
     def _entered(self, step: Step[P]) -> Sequence[Step[P]]:
-        """Import a step, or leave it for later; return the steps that stand for it instead."""
+        """Import a step, or leave it for later; return the steps that replace it."""
         try:
             if instead := self._instead(step):
                 return instead
@@ -84,7 +84,7 @@ class StepImporter(PartImporter, Generic[P]):
     def one_element(self, name: str, dtypes: Collection[str]) -> int:
         """Return the element of a value that decides what is imported.
 
-        Raises Needed if it is not known, ModelError if the value is no such scalar.
+        Raises Needed if it is not known, ModelError if the value is not such a scalar.
         """
         v = self.find(name)
         if v.type.dtype not in dtypes:
@@ -118,7 +118,7 @@ class StepImporter(PartImporter, Generic[P]):
         return False
 
     def _instead(self, step: Step[P]) -> Sequence[Step[P]]:
-        """Return the steps that stand for one, even if it waits; none if it stands for itself."""
+        """Return the steps that replace one, even if it waits; none if the step stays."""
         return ()
 
     @abstractmethod
@@ -127,7 +127,7 @@ class StepImporter(PartImporter, Generic[P]):
 
     @abstractmethod
     def _stated(self, name: str) -> Value:
-        """Return a value that is no result and no input of a run; raise ModelError without one."""
+        """Return a value other than a result or an input of a run; raise ModelError without one."""
 
     @abstractmethod
     def _step(self, step: Step[P]) -> None:
@@ -143,7 +143,7 @@ class StepImporter(PartImporter, Generic[P]):
         return step.kind == LOOP or any(name in self._missing for name in step.reads)
 
     def _taken(self, step: Step[P]) -> Sequence[Step[P]]:
-        """Import a step; return those that stand for it instead, if they do."""
+        """Import a step; return the steps that replace it, if any."""
         if step.kind == SAME:
             self._rename(step)
             return ()
@@ -330,7 +330,7 @@ class ConvertingImporter(StepImporter[P]):
         """Return the type that the model declares for a result, if all of it is known."""
 
     def _place(self, step: Step[P]) -> str:
-        """Return where a step stands in the file."""
+        """Return the place of a step in the file."""
         return step.label.removeprefix(f"{step.kind} ")
 
     @abstractmethod
@@ -409,11 +409,11 @@ class SteppedModel(StagedModel, Generic[Imports]):
 
     @abstractmethod
     def _importer(self, g: Graph, rest: Any, known: Known) -> Imports:
-        """Return what imports a part."""
+        """Return the importer of a part."""
 
     @abstractmethod
     def _left(self, importer: Imports, rest: Any, later: Sequence[Any]) -> Any:
-        """Return what is left of a rest once only these steps are."""
+        """Return a rest that keeps only these steps."""
 
     @abstractmethod
     def _turning(

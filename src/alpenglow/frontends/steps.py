@@ -1,6 +1,6 @@
-"""Operations in one space of names: what an import goes through, whatever the format.
+"""Operations in one space of names: the steps of an import, whatever the format.
 
-Each function, subgraph or region names its values anew.  Where one stands in another, its values
+Each function, subgraph or region names its values anew.  If one is nested in another, its values
 get a prefix, its inputs go by the names of the operands, and its outputs by names of their own.
 """
 
@@ -84,7 +84,7 @@ def same(step: Step[P], name: str, result: str) -> Step[P]:
 
 
 def copies(step: Step[P], body: Body[P], names: Sequence[str]) -> list[Step[P]]:
-    """Return the steps that call the outputs of a body by names, "" for one that nobody reads."""
+    """Return the steps that call the outputs of a body by names, "" for one that is not read."""
     if len(body.outputs) != len(names):
         raise ModelError(
             f"{step.kind}: the body returns {len(body.outputs)} values, expected {len(names)}",

@@ -1,6 +1,6 @@
 """Reductions along an axis by any function of pairs: many pairs at once, in order.
 
-How elements are grouped is ours to choose; the function is taken to be associative.
+The grouping of elements is not fixed: the function is taken to be associative.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ops.tensor.movement import Concat, Slice
 
 Combine = Callable[[Sequence[Value], Sequence[Value]], list[Value]]
-"""From values of two elements each to those of one."""
+"""A function from values of two elements each to values of one."""
 
 
 def folded(g: Graph, xs: Sequence[Value], axis: int, combine: Combine) -> list[Value]:
@@ -77,9 +77,9 @@ def over_windows(
     g: Graph, xs: Sequence[Value], size: Sequence[int], strides: Sequence[int],
     spread: Sequence[int], combine: Combine,
 ) -> list[Value]:  # fmt: skip
-    """Return what the elements of each window come to: along the last axis first.
+    """Return the reduction of each window, along the last axis first.
 
-    `spread` is by how much the elements of a window are apart.  Where none fits, none is left.
+    `spread` is the distance of the elements of a window.  An axis without a window becomes empty.
     """
     values = list(xs)
     for axis in reversed(range(values[0].type.rank)):

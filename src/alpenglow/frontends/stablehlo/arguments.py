@@ -1,4 +1,4 @@
-"""Where the largest or smallest element is: a reduction of pairs that JAX writes.
+"""ArgMax and ArgMin: reductions of (value, index) pairs as JAX writes them.
 
 The body, known by its form, keeps of two elements the larger one, NaN before all others, and of
 equal ones that with the smaller index.
@@ -91,7 +91,7 @@ def _direction(block: Block, floating: bool) -> str:
 
 
 def _expected(direction: str, floating: bool) -> tuple[Expression, Expression]:
-    """Return what such a body makes."""
+    """Return the expressions that such a body returns: the value and its index."""
 
     def compared(how: str, a: str, b: str) -> Expression:
         return (("stablehlo.compare", how), a, b)

@@ -46,7 +46,7 @@ class Applied:
 
 
 def apply_body(s: Site, block: Block, arguments: Sequence[Value], depth: int = 0) -> list[Value]:
-    """Return what a body makes of arguments of one shape; raise UnsupportedError if it cannot be.
+    """Return the results of a body on arguments of one shape; raise UnsupportedError if it fails.
 
     Raises ModelError if the body takes another number of arguments.
     """

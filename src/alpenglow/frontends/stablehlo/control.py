@@ -19,7 +19,7 @@ GROUPS = ("stablehlo.optimization_barrier", "stablehlo.tuple", "stablehlo.get_tu
 """Operations that only hand values on."""
 
 CONTROL = frozenset({*BRANCHES, *CALLS, *TOKENS, *GROUPS, "stablehlo.while"})
-"""Operations that stand for others."""
+"""Operations that are expanded or that only name values."""
 
 
 def control(module: Module, step: Step[Applied]) -> Control[Applied] | None:
@@ -46,7 +46,7 @@ def control(module: Module, step: Step[Applied]) -> Control[Applied] | None:
 def handed_on(
     step: Step[Applied], tuples: dict[str, tuple[str, ...]]
 ) -> Sequence[Step[Applied]]:  # fmt: skip
-    """Return the steps that stand for one of `TOKENS` or `GROUPS`.
+    """Return the steps that replace one of `TOKENS` or `GROUPS`.
 
     `tuples` has the names of the parts of tuples by the name of each.
     """

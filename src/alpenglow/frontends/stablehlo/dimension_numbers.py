@@ -1,4 +1,4 @@
-"""Names that fields of dimension numbers have in files, and ours."""
+"""Names of the fields of dimension numbers, in files and in `module`."""
 
 from __future__ import annotations
 

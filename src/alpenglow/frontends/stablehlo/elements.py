@@ -1,4 +1,4 @@
-"""Element types of MLIR by our names, and constants as they stand in files."""
+"""Element types of MLIR by their names in graphs, and constants in files."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def _bits(content: bytes, shape: tuple[int, ...], t: Tensor) -> Array:
 
 
 def from_text(text: str, t: Tensor) -> Array:
-    """Return a constant from what stands in ``dense<…>``: a number for all, or lists of numbers.
+    """Return a constant from the text in ``dense<…>``: one number, or lists of numbers.
 
-    Raises ModelError if that is no such text, or does not fit the type.
+    Raises ModelError if the text is something else, or does not fit the type.
     """
     shape, dtype = extents(t), held(t)
     text = text.strip()

@@ -1,4 +1,4 @@
-"""What reductions by bodies of any kind begin with, and what they do to pairs."""
+"""Initial values and bodies of reductions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alpenglow.ops.tensor.movement import stretch
 
 
 def combining(s: Site, block: Block) -> Combine:
-    """Return what applies a body to pairs of tensors."""
+    """Return a function that applies a body to pairs of tensors."""
 
     def combine(left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
         return apply_body(s, block, [*left, *right])
@@ -26,7 +26,7 @@ def combining(s: Site, block: Block) -> Combine:
 
 
 def begun(s: Site, block: Block, inits: Sequence[Value], xs: Sequence[Value]) -> list[Value]:
-    """Return what a body makes of what stands at the beginning, and reductions."""
+    """Return the results of a body on initial values and reductions."""
     if len(xs) == 1 and is_neutral(single(block), inits[0]):
         return list(xs)
     starts = [stretch(s.g, init, x.type.shape) for init, x in zip(inits, xs, strict=True)]
@@ -34,7 +34,7 @@ def begun(s: Site, block: Block, inits: Sequence[Value], xs: Sequence[Value]) ->
 
 
 def is_neutral(operation: str, init: Value) -> bool:
-    """Whether a scalar is known to change nothing beside another value."""
+    """Return True if a scalar is known to be neutral for an operation: x op scalar is x."""
     array = init.array
     if array is None or array.size != 1:
         return False
@@ -57,7 +57,7 @@ def is_neutral(operation: str, init: Value) -> bool:
 
 
 def operands_and_inits(s: Site) -> tuple[list[Value], list[Value]]:
-    """Return what is reduced, all of one shape, and the scalars that reductions begin with."""
+    """Return the operands of a reduction, all of one shape, and their initial values."""
     values = s.required()
     if not values or len(values) % 2:
         raise ModelError(f"{s.kind} has {len(values)} operands, expected an even number")

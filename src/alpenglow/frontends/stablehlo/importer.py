@@ -1,8 +1,8 @@
 """From a function of StableHLO to a graph: operations in order, each by its converter.
 
-What a converter makes is held to the type that the program states for it.  Functions are imported
-where they are called.  What small integer tensors hold is kept along (`contents`), since programs
-with open extents compute shapes.
+The result of a converter is checked against the type that the program declares.  Functions are
+imported at their calls.  Elements of small integer tensors are tracked (`contents`), since programs
+with dynamic dimensions compute shapes.
 
 A program whose graph depends on data is imported in parts (`ir.staged`): a step that needs elements
 which are not known yet, or that no graph can hold, is left for later with all that reads it.

@@ -1,6 +1,6 @@
 """Comparators that are orders of keys, each made of one element.
 
-Keys are compared in turn.  Of two elements x and y a comparator says ``key(x) < key(y)``, or
+Keys are compared in turn.  A comparator of x and y is ``key(x) < key(y)``, or
 ``k(x) < k(y) or (k(x) == k(y) and …)`` with the next key.
 """
 
@@ -17,7 +17,7 @@ MOST_SHAPE = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What makes a key of arguments, whether larger ones come first, and if by total order."""
+    """Operations that compute a key, whether larger keys come first, and if by total order."""
 
     body: tuple[Operation, ...]
     returns: Operation

@@ -27,7 +27,7 @@ from alpenglow.ir.types import Array, TensorType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rest:
-    """What is left of a program: its steps, constants among their operands, and parts of tuples."""
+    """The rest of a program: its steps, constants among their operands, and parts of tuples."""
 
     steps: Sequence[Step[Applied]]
     constants: Mapping[str, Array]
@@ -71,7 +71,7 @@ def _whole(
     fixed = input_arrays(constants, types)
     types = {name: t for name, t in types.items() if name not in fixed}
     names = [i.name for i in inputs if i.kept]
-    # The names of values inside do not begin as those of inputs do.
+    # Names of values inside and names of inputs begin differently.
     prefix = "main/"
     outputs = _apart(source.outputs(main), [i.name for i in inputs])
     while any(name.startswith(prefix) for name in (*names, *outputs)):
@@ -85,7 +85,7 @@ def _whole(
 
 
 def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Return names of outputs of which none is that of an input: it would be a variable."""
+    """Return names of outputs that no input has: a shared name would be a variable."""
     made = []
     for name in names:
         while name in taken:

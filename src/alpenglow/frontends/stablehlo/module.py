@@ -1,4 +1,4 @@
-"""What a program of StableHLO is, however it is written: functions of operations on values.
+"""A program of StableHLO, read from text or bytecode: functions of operations on values.
 
 Attributes are plain values of Python: numbers, strings (also names of functions and of choices,
 such as ``"LT"``), tuples, arrays, types, and the dimension numbers below.
@@ -17,14 +17,14 @@ from alpenglow.base.words import some
 from alpenglow.ir.types import Array
 
 DEEPEST = 64
-"""So deep may regions, types and attributes stand in each other."""
+"""How deep regions, types and attributes may be nested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
     """Elements that are integers of a scale, or of one for each slice along an axis.
 
-    An element stands for (stored - zero point) * scale; `low` and `high` bound what is stored.
+    An element is (stored - zero point) * scale; `low` and `high` bound the stored integer.
     """
 
     storage: str
@@ -58,7 +58,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What orders side effects, of which we know none."""
+    """A token, which orders side effects; no supported operation has any."""
 
     def __str__(self) -> str:
         return "token"
@@ -76,7 +76,7 @@ class Tuple:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number that is no tensor, as attributes name it."""
+    """The type of a single number, as attributes name it."""
 
     dtype: str
 
@@ -100,10 +100,10 @@ Type = Tensor | Token | Tuple | Scalar | Signature
 
 @dataclass(frozen=True, slots=True)
 class GatherDims:
-    """Which axes of a gather or, by other names, of a scatter stand for what.
+    """The dimension numbers of a gather or, by other names, of a scatter.
 
-    `offset` are axes of the result that run over a slice, `collapsed` those of the operand that a
-    slice has one element of, `start_map` those that numbers of an index stand for.
+    `offset` are axes of the result that run over a slice, `collapsed` axes of the operand of which
+    a slice has one element, `start_map` axes of the operand that the entries of an index address.
     """
 
     offset: tuple[int, ...] = ()
@@ -147,7 +147,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """An operation on values by name; `types` are those of the results."""
+    """An operation on values by name; `types` are the types of its results."""
 
     name: str
     operands: tuple[str, ...]
@@ -156,12 +156,12 @@ class Operation:
     attributes: Mapping[str, Any]
     regions: tuple[Block, ...]
     place: str
-    """Where it stands: a line of text, an offset of bytes."""
+    """The place in the file: a line of text, or an offset in bytes."""
     operand_types: tuple[Type, ...] = ()
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The name and place for messages."""
         return f"{self.name} at {self.place}"
 
 
@@ -185,7 +185,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function; names of values are told apart throughout it."""
+    """A function; each value in it has a name of its own."""
 
     name: str
     signature: Signature
@@ -204,7 +204,7 @@ class Module:
     functions: Mapping[str, Function] = field(default_factory=dict)
     name: str = ""
     version: str = ""
-    """The version of the format, where that is told."""
+    """The version of the format, if the file has one."""
 
     def function(self, name: str, label: str = "") -> Function:
         """Return a function; raise ModelError, which names the caller `label`, if it is missing."""
@@ -217,7 +217,7 @@ class Module:
 MAIN = "main"
 
 RETURNS = frozenset({"stablehlo.return", "func.return", "return"})
-"""What ends a block."""
+"""Operations that end a block."""
 
 
 CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
@@ -248,7 +248,7 @@ def every(block: Block) -> Iterator[Operation]:
 
 
 def free(operation: Operation) -> tuple[str, ...]:
-    """Return what the regions of an operation read that stands outside of them."""
+    """Return the names of outside values that the regions of an operation read."""
     named: dict[str, None] = {}
     own: set[str] = set()
     for region in operation.regions:

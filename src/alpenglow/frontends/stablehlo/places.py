@@ -1,4 +1,4 @@
-"""Where elements lie: indices that are data, and the places in a tensor that they stand for."""
+"""Computed indices, and the row-major positions in a tensor that they address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a program comes from: text, bytecode, or what `jax.export` makes."""
+"""Sources of a program: text, bytecode, or the result of `jax.export`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Operations in a space of names: what an import goes through.
 
-Each function names its values anew.  Where one is called, or a region stands in the place of an
-operation, its values get a prefix, and its arguments are the operands.
+Each function names its values anew.  If a function is called, or a region replaces an operation,
+its values get a prefix, and its arguments are the operands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table from names of StableHLO's operations to the functions that build ours.
+"""The table from names of StableHLO's operations to their converters.
 
 A converter takes the `Site` of one operation and returns the values of its results.
 """
@@ -41,7 +41,7 @@ def on(*names: str, pointwise: bool = False) -> Callable[[Converter], Converter]
 
 
 def both(*names: str) -> tuple[str, ...]:
-    """Return names of operations of StableHLO, and those of CHLO that broadcast beforehand."""
+    """Return names of operations of StableHLO, and of their broadcasting variants in CHLO."""
     return tuple(prefix + name for name in names for prefix in ("stablehlo.", "chlo.broadcast_"))
 
 
@@ -85,7 +85,7 @@ class Site(Operands):
         results: Sequence[str], importer: Importing, module: Module, scope: Mapping[str, str],
         shape: tuple[Dim, ...] | None,
     ) -> None:  # fmt: skip
-        """`shape` is that of everything in a body that is applied to whole tensors, else None."""
+        """`shape` is the shape of all values in a body applied to whole tensors, else None."""
         super().__init__(g, operation.name, label, names, results, importer)
         self.operation, self.module, self.scope = operation, module, scope
         self.importer, self.shape = importer, shape
@@ -163,7 +163,7 @@ class Site(Operands):
         return value
 
     def dims_of(self, name: str, kind: type) -> Any:
-        """Return an attribute that says which axes stand for what."""
+        """Return an attribute that holds dimension numbers."""
         value = self.attribute(name)
         if not isinstance(value, kind):
             raise self.wrong(f"{name} is {value!r}, expected dimension numbers")
@@ -265,7 +265,7 @@ class Site(Operands):
 
 
 def tensor(kind: str, types: Sequence[Type], i: int) -> Tensor:
-    """Return the declared type of a result; raise ModelError if it is no tensor."""
+    """Return the declared type of a result; raise ModelError if it is not a tensor."""
     if i >= len(types):
         raise ModelError(f"{kind} has {len(types)} results, expected at least {i + 1}")
     t = types[i]

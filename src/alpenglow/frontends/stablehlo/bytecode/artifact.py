@@ -1,4 +1,4 @@
-"""What `jax.export` makes: objects, and the files that they are serialized to.
+"""Results of `jax.export`: objects, and the files that they are serialized to.
 
 JAX is never imported: an object counts as exported if it has the attributes of one, and a file is a
 flatbuffer.  Both hold bytecode, and say what the arguments are, among them those that the bytecode
@@ -19,7 +19,7 @@ from alpenglow.ir.dims import Dim
 from alpenglow.ir.types import NAMES
 
 PLATFORM = "cpu"
-"""What a program is taken for that was exported for several platforms, if it is one of them."""
+"""The platform that is chosen of a program exported for several."""
 
 DTYPES = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "c64",
           "c128", "bf16", "i4", "u4", "f8E4M3B11FNUZ", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2",
@@ -27,7 +27,7 @@ DTYPES = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "
 """Element types by number, as the files hold them."""
 
 LEAF, NONE, TUPLE, LIST, DICT = 0, 1, 2, 3, 4
-"""What a node of a tree is; others are classes of the user."""
+"""Kinds of the nodes of a tree; others are classes of the user."""
 
 LAYOUTS: Mapping[str, Mapping[str, Field]] = {
     "Exported": {
@@ -75,7 +75,7 @@ class Artifact:
 
 
 def of_file(content: bytes) -> Artifact:
-    """Return what a serialized file holds; raise ModelError where it is damaged."""
+    """Return the artifact in a serialized file; raise ModelError if the file is damaged."""
     table = root(content, "Exported", LAYOUTS)
     module = table.array("mlir_module_serialized").tobytes()
     avals = list(table.tables("in_avals"))
@@ -101,7 +101,7 @@ def of_file(content: bytes) -> Artifact:
 
 
 def of_object(exported: Any) -> Artifact:
-    """Return what an exported object holds; raise ModelError if it is not one after all."""
+    """Return the artifact in an exported object."""
     avals = list(getattr(exported, "in_avals", ()))
     kept = set(getattr(exported, "module_kept_var_idx", range(len(avals))))
     arguments = []
@@ -146,7 +146,7 @@ def _paths_of(exported: Any, count: int) -> list[str] | None:
 
 
 def _leaves(tree: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield what stands in nested tuples, lists and dicts, each with its path."""
+    """Yield the leaves of nested tuples, lists and dicts, each with its path."""
     if isinstance(tree, dict):
         parts: Sequence[tuple[Any, Any]] = list(tree.items())
     elif isinstance(tree, tuple) and hasattr(tree, "_fields"):

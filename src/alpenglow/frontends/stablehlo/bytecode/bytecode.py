@@ -1,6 +1,6 @@
 """Portable bytecode of StableHLO: MLIR's container, and operations of VHLO in it.
 
-Nothing is read before it is asked for, but for operations; attributes and types are read once.
+Operations are read at once; an attribute or type is read at its first use.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Container:
         return self.strings[here.index("string", number, len(self.strings))]
 
     def _strings(self) -> list[str]:
-        """Lengths come first, those of the last strings before those of the first."""
+        """Return the strings; their lengths come first, from the last string to the first."""
         x = self.section(STRINGS, "the strings")
         lengths = [x.number() for _ in range(x.count())]
         end = x.end

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from alpenglow.base.errors import ModelError
 
 PADDING = 0xCB
-"""What stands before bytes that are aligned."""
+"""The byte of the padding before aligned bytes."""
 
 ALIGNED = 0x80
 """Set in the number of a section that is aligned."""
@@ -47,7 +47,7 @@ class Bytes:
         return self.content[self.at - 1]
 
     def take(self, count: int) -> Span:
-        """Go on by so many bytes, and return where they are."""
+        """Skip `count` bytes and return their span."""
         if not 0 <= count <= len(self):
             raise self.error(f"{len(self)} bytes are left, expected {count}")
         self.at += count

@@ -1,6 +1,6 @@
-"""Programs of StableHLO from portable bytecode: what VHLO says in its words, in ours.
+"""Programs of StableHLO from portable bytecode: VHLO operations become StableHLO operations.
 
-Operations get the names and attributes that the text gives them, so that nobody else knows VHLO.
+Operations get the names and attributes of the text format, so that no other module knows VHLO.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_bytecode(content: bytes) -> Module:
 
 
 class Reading:
-    """From operations as the container holds them to ours."""
+    """Converts operations of the container to operations of a module."""
 
     def __init__(self, container: Container) -> None:
         self.file = container
@@ -177,7 +177,7 @@ class Reading:
 
 
 def _dictionaries(value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return what is said of arguments or results, nothing if that is no list of names."""
+    """Return the attributes of arguments or results; an empty dict if one is not a dict."""
     listed = value if isinstance(value, tuple) else ()
     return tuple(v if isinstance(v, dict) else {} for v in listed)
 
@@ -212,7 +212,7 @@ _GATHERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def _taken(made: dict[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return what fields hold that stand by themselves here, by their names in a record."""
+    """Remove `fields` from the attributes and return them by their names in a record."""
     return {field: made.pop(name) for name, field in fields.items() if name in made}
 
 

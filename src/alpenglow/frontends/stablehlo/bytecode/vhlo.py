@@ -86,7 +86,7 @@ class Vhlo:
         if entry.dialect == "builtin":
             known[number] = self._builtin(x, entry) if reading == self._attribute else None
         elif entry.dialect != "vhlo" and reading == self._attribute:
-            known[number] = Record(entry.dialect)  # it matters only if somebody asks for it
+            known[number] = Record(entry.dialect)  # only an operation that reads it needs it
         elif entry.dialect != "vhlo" or not entry.custom:
             form = "binary" if entry.custom else "text"
             raise UnsupportedError(

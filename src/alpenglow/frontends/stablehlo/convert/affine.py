@@ -1,6 +1,6 @@
-"""Quantised operands: what an operation does with them is done with what they stand for.
+"""Quantized operands: an operation is applied to their dequantized values.
 
-As StableHLO says, they are made real, the operation is applied, and its result is quantised.
+As StableHLO says, operands are dequantized, the operation is applied, and its result is quantized.
 Operations that only move elements of one type move them as they are stored.
 """
 
@@ -58,7 +58,7 @@ def of_type(t: Type) -> Quantized | None:
 
 
 def is_quantized(o: Operation) -> bool:
-    """Whether an operation must be applied to what its operands stand for."""
+    """Return True if an operation must be applied to dequantized operands."""
     kinds = [of_type(t) for t in (*o.operand_types, *o.types)]
     if o.name in THEIRS or not any(kinds):
         return False
@@ -95,7 +95,7 @@ def requantized(s: Site, made: Made) -> list[Value]:
 
 
 def dequantized(s: Site, x: Value, kind: Quantized) -> Value:
-    """Return the real numbers that quantised ones stand for."""
+    """Return the dequantized values of x."""
     check(kind)
     if kind.expressed not in FLOATS:
         floats = ", ".join(sorted(FLOATS))

@@ -44,7 +44,7 @@ def compare(s: Site) -> Made:
 
 
 def compared(s: Site, x: Value, y: Value) -> Value:
-    """Return where two values compare as the attributes say."""
+    """Return a bool per element: True if the comparison of the attributes holds."""
     direction = s.choice("comparison_direction", "EQ", *DIRECTIONS)
     kind = s.choice("compare_type", "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
     if kind == "TOTALORDER" and x.type.dtype in FLOATS:
@@ -73,7 +73,7 @@ def convert(s: Site) -> Made:
 def converted(s: Site, x: Value, dtype: str) -> Value:
     """Return x in another element type; the imaginary part of complex numbers is left out.
 
-    What an integer type cannot hold of a float becomes its least or largest element, NaN 0.
+    A float beyond an integer type becomes its least or largest element, NaN becomes 0.
     """
     source = x.type.dtype
     if source == dtype:

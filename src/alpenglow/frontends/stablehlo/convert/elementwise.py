@@ -125,7 +125,7 @@ def divide(s: Site) -> Made:
 
 @on(*both("remainder"), pointwise=True)
 def remainder(s: Site) -> Made:
-    """What is left has the sign of the dividend; an integer by 0 leaves all of it."""
+    """The remainder has the sign of the dividend; of an integer by 0 it is the dividend."""
     x, y = s.pair()
     if x.type.dtype in COMPLEX:
         raise s.refuse_dtype(x, "integers and floats")
@@ -143,7 +143,7 @@ def may_be_zero(v: Value) -> bool:
 
 @on(*both("power"), pointwise=True)
 def power(s: Site) -> Made:
-    """Integers to a negative power are 0, but for 1 and -1."""
+    """Integers to a negative power are 0, except 1 and -1."""
     x, y = s.pair()
     raised = apply(s.g, Pow(), x, y)
     if x.type.dtype not in SIGNED:
@@ -153,7 +153,7 @@ def power(s: Site) -> Made:
 
 
 def at_least(s: Site, x: Value, bound: float) -> Value:
-    """Return where x is at least a number."""
+    """Return a bool per element: True if it is at least `bound`."""
     return s.g(GreaterOrEqual(), x, s.filled(bound, x))
 
 
@@ -168,7 +168,7 @@ def extreme(s: Site) -> Made:
 
 
 def lexical(s: Site, direction: str, x: Value, y: Value) -> Value:
-    """Return where x is less (LT) or greater (GT) than y, by real parts, then imaginary ones."""
+    """Return a bool per element: True if x < y (LT) or x > y (GT) by real, then imaginary part."""
     op = Less() if direction == "LT" else Greater()
     (a, b), (c, d) = parts_of(s.g, x), parts_of(s.g, y)
     within = s.g(BitAnd(), s.g(Equal(), a, c), s.g(op, b, d))

@@ -11,7 +11,7 @@ from alpenglow.ops.tensor.movement import stretch
 
 @on("stablehlo.fft")
 def fft(s: Site) -> Made:
-    """Transforms along the last axes; those of reals have half a spectrum along the last one."""
+    """Transforms along the last axes; a real transform has half a spectrum along the last one."""
     (x,), kind = s.required(1), s.choice("fft_type", "FFT", "IFFT", "RFFT", "IRFFT")
     length = s.numbers("fft_length")
     if not 1 <= len(length) <= min(3, x.type.rank):

@@ -99,7 +99,7 @@ def batch_places(s: Site, vectors: Value, dims: GatherDims) -> list[tuple[int, V
 
 
 def arranged(count: int, offset: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Return where the axes of the result come from: axes of slices stand at `offset`."""
+    """Return the permutation of the result: axes of slices move to the positions `offset`."""
     slices = iter(range(count, rank))
     batch = iter(range(count))
     return tuple(next(slices) if i in offset else next(batch) for i in range(rank))
@@ -137,7 +137,7 @@ def _whole_slices(s: Site, x: Value, vectors: Value, dims: GatherDims) -> Value:
 def _with_ones(
     s: Site, made: Value, dims: GatherDims, batch: int, rest: Sequence[int], rank: int
 ) -> Value:
-    """Return slices with axes of one element where an index stands for an axis that stays."""
+    """Return slices with axes of one element for indexed axes that the result keeps."""
     shape: list[Dim] = list(made.type.shape[:batch])
     inner = dict(zip(rest, made.type.shape[batch:], strict=True))
     shape += [inner.get(i, 1) for i in range(rank) if i in inner or i not in dims.collapsed]
@@ -185,7 +185,7 @@ def dynamic_slice(s: Site) -> Made:
 
 
 def _start(s: Site, i: int, most: Dim) -> Value | int:
-    """Return where a slice begins, moved so that it is within its tensor."""
+    """Return the start of a slice, clamped so that the slice is within its tensor."""
     number = known_number(s, i)
     if number is not None and known(most):
         return int(min(max(number, 0), most))

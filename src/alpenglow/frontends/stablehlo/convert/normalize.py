@@ -57,7 +57,7 @@ def _axis(s: Site, x: Value) -> int:
 
 
 def _along(s: Site, v: Value, x: Value) -> Value:
-    """Return what is given by feature, stretched to the shape of x."""
+    """Return a vector with an entry per feature, stretched to the shape of x."""
     axis = _axis(s, x)
     narrow = tuple(d if i == axis else 1 for i, d in enumerate(x.type.shape))
     return stretch(s.g, s.reshaped(v, narrow), x.type.shape)

@@ -96,7 +96,7 @@ def reduce_window(s: Site) -> Made:
 
 
 def _known_window(s: Site, x: Value, init: Value, operation: str, w: Window) -> Value | None:
-    """Return what an operator makes of windows; None if there is none for these."""
+    """Return a reduction of windows by a windowed operator; None if no operator computes it."""
     if not is_neutral(operation, init) or not x.type.static or 0 in x.type.shape or max(w.base) > 1:
         return None
     reach = [(n - 1) * d for n, d in zip(w.size, w.spread, strict=True)]

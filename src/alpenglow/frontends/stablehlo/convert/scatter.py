@@ -105,7 +105,7 @@ def _places(s: Site, x: Value, vectors: Value, updates: Value, dims: GatherDims)
 
 
 def _within(s: Site, index: Value, last: int) -> Value:
-    """Return where an index is from 0 to the last one."""
+    """Return a bool per index: True from 0 to `last`."""
     below = s.g(LessOrEqual(), index, s.filled(last, index))
     return s.g(BitAnd(), below, s.g(GreaterOrEqual(), index, s.filled(0, index)))
 
@@ -125,7 +125,7 @@ def put(
 
 
 def _lengthened(s: Site, x: Value) -> Value:
-    """Return the elements of x, and one behind that nobody reads."""
+    """Return the elements of x, and one more that is never read."""
     flat = s.reshaped(x, (product(x.type.shape),))
     return s.g(Concat(0), flat, s.full(0, x.type.dtype, (1,)))
 
@@ -186,7 +186,7 @@ def _in_turn(
 
 @on("stablehlo.select_and_scatter")
 def select_and_scatter(s: Site) -> Made:
-    """Of each window one element is chosen, and what belongs to the window is added there."""
+    """One element of each window is chosen; the source of the window is added there."""
     x, source, init = s.required(3)
     rank = x.type.rank
     w = s.window(rank)

@@ -23,7 +23,7 @@ from alpenglow.ops.tensor.movement import stretch
 from alpenglow.ops.tensor.order import TopK
 
 MOST_COMPARED = 1 << 12
-"""Longer rows are not sorted by a comparator that is no order of keys."""
+"""Longer rows are sorted only by a comparator that compares keys."""
 
 
 @on("stablehlo.sort")
@@ -99,7 +99,7 @@ def _stages(n: int) -> list[tuple[int, int]]:
 def _exchanged(
     s: Site, values: Sequence[Value], order: Value, axis: int, size: int, distance: int
 ) -> tuple[list[Value], Value]:
-    """Return what a step of the network makes: partners in order."""
+    """Return values and order after a step of the network, which puts partners in order."""
     n = fixed(order.type.shape[axis])
     partner, first = _partners(n, size, distance)
     index = s.g.constant(np.array(partner, np.int64))
@@ -114,7 +114,7 @@ def _exchanged(
 
 
 def _before(s: Site, a: Sequence[Value], b: Sequence[Value], i: Value, j: Value) -> Value:
-    """Return where elements a come before b; of equal ones, those that were first."""
+    """Return a bool per element: True if `a` comes before `b`, of equal ones the earlier."""
     pairs = [v for both in zip(a, b, strict=True) for v in both]
     turned = [v for both in zip(b, a, strict=True) for v in both]
     (less,), (greater,) = apply_body(s, s.body(), pairs), apply_body(s, s.body(), turned)

@@ -1,4 +1,4 @@
-"""Converters of functions: those of CHLO, and what of StableHLO is made of several operators."""
+"""Converters of the functions of CHLO, and of operations that become several operators."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cbrt(s: Site) -> Made:
 
 @on("chlo.square", pointwise=True)
 def square(s: Site) -> Made:
-    """Of a complex number (a - b) (a + b) + 2abi."""
+    """The square of a complex number is (a - b) (a + b) + 2abi."""
     x = s.wide(0)
     if x.type.dtype not in COMPLEX:
         return s.g(Mul(), x, x)

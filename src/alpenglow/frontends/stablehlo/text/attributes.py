@@ -39,7 +39,7 @@ class AttributeReader(TypeReader):
     """Reads types and attributes where a lexer stands.
 
     `aliases` are attributes and types that the text has given names, `resources` the bytes of
-    constants that stand at its end.
+    constants at the end of the text.
     """
 
     def __init__(self, lexer: Lexer, resources: Mapping[str, bytes]) -> None:
@@ -47,7 +47,7 @@ class AttributeReader(TypeReader):
         self.resources = resources
 
     def attribute(self) -> Any:
-        """Return the attribute that stands here."""
+        """Return the next attribute."""
         self.lexer.enter()
         value = self._attribute()
         self.lexer.leave()
@@ -121,7 +121,7 @@ class AttributeReader(TypeReader):
         return self.typed(text, self.type())
 
     def dense(self) -> str:
-        """Return what stands in ``dense<…>``."""
+        """Return the text in ``dense<…>``."""
         match = self.lexer.match(DENSE)
         if match is None:
             raise self.lexer.expected("dense<numbers>")
@@ -151,7 +151,7 @@ class AttributeReader(TypeReader):
         return self.resource(name, self.type())
 
     def resource_name(self) -> str:
-        """Return the name of a constant that stands at the end of the text, in ``<…>``."""
+        """Return the name in ``<…>`` of a constant at the end of the text."""
         x = self.lexer
         x.want("<")
         name = x.string() if x.kind == "string" else x.next()
@@ -159,7 +159,7 @@ class AttributeReader(TypeReader):
         return name
 
     def resource(self, name: str, t: Type) -> Array:
-        """Return a constant that stands at the end of the text."""
+        """Return a constant from the end of the text."""
         if name not in self.resources:
             raise self.lexer.error(f"resource '{name}' is missing in dialect_resources")
         if not isinstance(t, Tensor):
@@ -242,7 +242,7 @@ class AttributeReader(TypeReader):
         return choice
 
     def _fields(self) -> dict[str, Any] | str:
-        """Return what stands in ``<…>``: fields by name, or a choice."""
+        """Return the fields in ``<…>`` by name, or a choice."""
         choice = self.lexer.match(_CHOICE)
         return choice[1] if choice is not None else self.dictionary("<", ">")
 

@@ -1,4 +1,4 @@
-"""What the text says of an operation, before it is known what its words mean."""
+"""Operations as parsed text, before words become attributes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alpenglow.frontends.stablehlo.text.lexer import Lexer
 
 @dataclass(slots=True)
 class Form:
-    """What the text says of an operation."""
+    """The parsed text of an operation."""
 
     name: str
     operands: list[str] = field(default_factory=list)
@@ -22,7 +22,7 @@ class Form:
 
 
 class Reading(Protocol):
-    """What reads the text around an operation."""
+    """A reader of the text around an operation."""
 
     @property
     def lexer(self) -> Lexer: ...
@@ -90,7 +90,7 @@ def _value(r: Reading, word: str) -> Any:
     if word == "algorithm" and x.word == "<":
         return Record("dot_algorithm", tuple(r.types.dictionary("<", ">").items()))
     if x.kind == "number" or x.word == "-":
-        return r.types.number()  # the types behind a colon are those of the operation
+        return r.types.number()  # the types behind a colon belong to the operation
     return r.types.attribute()
 
 

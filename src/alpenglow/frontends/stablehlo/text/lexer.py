@@ -24,7 +24,7 @@ _PLAIN = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
 class Lexer:
-    """A place in a text: `kind` and `word` are what stands there, both "" at its end."""
+    """A position in a text: `kind` and `word` describe the token there, both "" at the end."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -35,7 +35,7 @@ class Lexer:
         self.next()
 
     def next(self) -> str:
-        """Go on by a word, and return the one that stood here."""
+        """Advance by a word and return the word before."""
         word = self.word
         blank = _BLANK.match(self.text, self.end)
         self.start = blank.end() if blank else self.end
@@ -51,7 +51,7 @@ class Lexer:
 
     @property
     def place(self) -> str:
-        """Where this is, as messages say it."""
+        """The line of this position, for messages."""
         return f"line {self._line()}"
 
     def _line(self) -> int:
@@ -73,14 +73,14 @@ class Lexer:
         return self.error(f"{here}, expected {what}")
 
     def take(self, word: str) -> bool:
-        """Go on if this word stands here, and say whether it does."""
+        """Return True and advance if this is the next word."""
         if self.word != word or self.kind == "string":
             return False
         self.next()
         return True
 
     def want(self, word: str) -> None:
-        """Go on by this word; raise ModelError if another stands here."""
+        """Advance by this word; raise ModelError if the next word is another."""
         if not self.take(word):
             raise self.expected(f"'{word}'")
 
@@ -110,11 +110,11 @@ class Lexer:
         return -number if negative else number
 
     def string(self) -> str:
-        """Return what stands in quotes."""
+        """Return the text in quotes."""
         return unquoted(self.want_kind("string", "a string"))
 
     def enter(self) -> None:
-        """Begin what stands in something else; raise ModelError if that is too deep."""
+        """Enter a nested construct; raise ModelError if it is nested too deeply."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise self.error(f"the text is nested {self._depth} deep, expected at most {DEEPEST}")
@@ -138,7 +138,7 @@ class Lexer:
 
 
 def unquoted(word: str) -> str:
-    """Return what a string in quotes says."""
+    """Return the text of a string in quotes."""
     if "\\" not in word:
         return word[1:-1]
     return _ESCAPE.sub(lambda m: _PLAIN.get(m[1]) or chr(int(m[1], 16)), word[1:-1])

@@ -1,4 +1,4 @@
-"""What a program of StableHLO looks like at first."""
+"""Recognize programs of StableHLO by their first bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOOK = 1 << 16
 """So many bytes of a text tell whether it is a program."""
 
 ENTRY = 4 + 2 * 13
-"""Where a vtable says where the module of an artifact is."""
+"""The offset in a vtable of the entry for the module of an artifact."""
 
 _BLANK = re.compile(rb"(?:\s+|//[^\n]*\n?)*")
 _BEGIN = re.compile(

@@ -72,7 +72,7 @@ class OperationReader:
         return tuple(operations)
 
     def operation(self) -> Operation:
-        """Return the operation that stands here."""
+        """Return the next operation."""
         x = self.lexer
         place = x.place
         results = self._results()
@@ -128,7 +128,7 @@ class OperationReader:
         return results
 
     def _generic(self) -> Form:
-        """Return what the generic form says: ``"name"(operands) <{…}> ({…}) {…} : types``."""
+        """Return an operation in generic form: ``"name"(operands) <{…}> ({…}) {…} : types``."""
         x = self.lexer
         form = Form(x.string())
         x.want("(")
@@ -192,7 +192,7 @@ class OperationReader:
         x.want(":")
 
     def _location(self) -> str:
-        """Go past a location and return what is in its brackets, "" if there is none."""
+        """Skip a location and return the text in its brackets; "" without a location."""
         if self.lexer.word != "loc":
             return ""
         self.lexer.next()

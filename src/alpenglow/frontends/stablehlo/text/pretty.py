@@ -1,7 +1,7 @@
 """Forms of their own that operations have in MLIR's text.
 
 Most are operands, words and ``name = value`` in some order, then attributes in braces and types
-behind a colon.  What a word or a value is called as an attribute says the table `FIELDS`.
+behind a colon.  The table `FIELDS` has the attribute for each word.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "check.expect_almost_eq_const": {"tolerance": "tolerance"},
     "check.expect_serialized_eq": {"probe_id": "probe_id"},
 }  # fmt: skip
-"""What words before an equals sign are called as attributes; of others there are none."""
+"""Attributes by the words before an equals sign; no other words are allowed."""
 
 _FORMAT = re.compile(r"e([0-9]+)m([0-9]+)")
 
 
 def pretty(r: Reading, name: str) -> Form:
-    """Return what stands behind the name of an operation."""
+    """Return the operation whose name was read before."""
     if name in ("return", "call"):
         name = f"func.{name}"
     if name in OWN:

@@ -16,7 +16,7 @@ _RESOURCES = re.compile(r"\{-#(.*?)#-\}", re.DOTALL)
 _RESOURCE = re.compile(r'("(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w$.-]*)\s*:\s*"0x([0-9a-fA-F]*)"')
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _ALIGNMENT = 4
-"""So many bytes before those of a resource say how they are aligned."""
+"""A resource begins with so many bytes for its alignment."""
 
 
 def read_text(text: str) -> Module:
@@ -38,7 +38,7 @@ class Reader(OperationReader):
         self.locations: dict[str, str] = {}
 
     def module(self) -> Module:
-        """Return the module; what stands in it may stand by itself, too."""
+        """Return the module; functions without a module are a module, too."""
         x, name = self.lexer, ""
         while x.kind:
             if x.kind == "alias":
@@ -60,7 +60,7 @@ class Reader(OperationReader):
         return Module(named, name)
 
     def _told(self, location: str) -> str:
-        """Return the name in a location, which may be told behind the functions; "" without one."""
+        """Return the name in a location, which may follow the functions; "" without a name."""
         inside = self.locations.get(location, location)
         return unquoted(inside) if _STRING.fullmatch(inside) else ""
 

@@ -33,7 +33,7 @@ class TypeReader(ABC):
 
     @abstractmethod
     def attribute(self) -> Any:
-        """Return the attribute that stands here."""
+        """Return the next attribute."""
 
     def number(self) -> float | int:
         """Return a number, perhaps with a sign."""
@@ -44,7 +44,7 @@ class TypeReader(ABC):
         return sign * x.integer()
 
     def type(self) -> Type:
-        """Return the type that stands here."""
+        """Return the next type."""
         x = self.lexer
         x.enter()
         t = self._type()
