@@ -66,7 +66,7 @@ def may_be_shape(node: Node) -> bool:
 
 
 def _repeats(node: Node) -> bool:
-    """Whether elements are repeated along an open axis: so many are data."""
+    """Return True if elements are repeated along a dynamic axis: so many are data."""
     x = node.inputs[0] if isinstance(node.op, Broadcast) else None
     if x is None:
         return False

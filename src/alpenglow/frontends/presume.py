@@ -64,7 +64,7 @@ class Needed(Exception):
 
 
 def fixed(d: Dim) -> int:
-    """Return an extent as a number; raise Needed, so that the import is cut, if it is open."""
+    """Return an extent as a number; raise Needed, so that the import is cut, if it is dynamic."""
     if not known(d):
         raise Needed("")
     return int(d)
@@ -72,7 +72,7 @@ def fixed(d: Dim) -> int:
 
 @contextlib.contextmanager
 def presuming(symbols: Iterable[str] = ()) -> Iterator[Presumptions]:
-    """Keep what is presumed of these open extents inside this block: ``expression relation 0``."""
+    """Keep presumptions on these dynamic dimensions in this block: ``expression relation 0``."""
     kept = Presumptions(tuple(symbols))
     token = _kept.set(kept)
     try:

@@ -1,7 +1,7 @@
 """Extents that fit each other for some sizes only: found by trial, and presumed.
 
 A neck that halves an image and doubles it again joins ``2*(H//2)`` to ``H``; a state of one sample
-meets a dynamic batch; a weight of 13 rows is multiplied by an open axis.  No rule on symbols
+meets a dynamic batch; a weight of 13 rows is multiplied by a dynamic axis.  No rule on symbols
 says what such a node makes, but numbers do: the node is imported under an assumption (`ir.dims`),
 with extents as models like them, multiples of 64.  If it breaks a rule, the comparisons that
 failed name the extent that would have to be another.  The conclusions of a trial that works are

@@ -45,7 +45,7 @@ class FrontEnd(Protocol):
     ) -> Graph | StagedModel:
         """Return the graph of a model, or the model where that depends on its data.
 
-        `shapes` binds open extents by input name."""
+        `shapes` fixes dynamic dimensions by input name."""
         ...
 
 
@@ -109,7 +109,7 @@ def load(
 ) -> Graph | StagedModel:
     """Read a model of any known format and return its graph.
 
-    If the graph depends on data that are known when it runs, it is a StagedModel, which
+    Where the graph depends on data that are known when it runs, it is a StagedModel, which
     `compile` takes, too; its `graph` is the graph of what comes before.
 
     `model` is a path, the bytes of a file, or an object that a front end knows.  `shapes` binds

@@ -1,4 +1,4 @@
-"""Shapes as NumPy has them, with open extents: what they broadcast to, and what is too large."""
+"""Shapes as NumPy has them, with dynamic dimensions: broadcasting, and limits of size."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ FAR = 1 << 62
 """An offset of this size or more means the end: no axis is as long."""
 
 LARGE = 1 << 24
-"""An offset of this size or more is presumed to mean the end of an open axis."""
+"""An offset of this size or more is presumed to mean the end of a dynamic axis."""
 
 
 def limits(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:

@@ -18,8 +18,8 @@ from alpenglow.ops.tensor.movement import stretch
 def declared(g: Graph, kind: str, types: Sequence[Type], i: int, v: Value) -> Value:
     """Return a value as the program declares it; raise ModelError if it is of another type.
 
-    Elements of few bits, which are computed with in more, are given theirs.  An extent that is
-    open here and a number there is taken to be that number.
+    Elements of few bits, which are computed with in more, are given theirs.  A dimension that
+    is dynamic here and declared as a number is taken to be that number.
     """
     t = types[i] if i < len(types) else None
     if not isinstance(t, Tensor):
@@ -39,7 +39,7 @@ def declared(g: Graph, kind: str, types: Sequence[Type], i: int, v: Value) -> Va
 
 
 def static(t: Type | None) -> TensorType | None:
-    """Return the type of a tensor as a graph has it; None if it is open, or no graph holds it."""
+    """Return the type of a tensor as a graph has it; None if it is dynamic, or not supported."""
     if not isinstance(t, Tensor) or t.shape is None:
         return None
     dtype = t.dtype.storage if isinstance(t.dtype, Quantized) else t.dtype

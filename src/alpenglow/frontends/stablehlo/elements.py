@@ -67,7 +67,7 @@ def held(t: Tensor) -> np.dtype[Any]:
 
 
 def extents(t: Tensor) -> tuple[int, ...]:
-    """Return the shape of a constant; raise ModelError if it is open, or too large."""
+    """Return the shape of a constant; raise ModelError if it is dynamic, or too large."""
     if t.shape is None or None in t.shape:
         raise ModelError(f"a constant is {t}, expected a static shape")
     shape = tuple(d for d in t.shape if d is not None)

@@ -44,7 +44,7 @@ def load(
 ) -> Graph | StagedModel:
     """Read a program and return its graph, or the model where that depends on the data.
 
-    `shapes` binds open extents of inputs by input name; `constants` are values of inputs.
+    `shapes` fixes dynamic dimensions by input name; `constants` are values of inputs.
     """
     source = Source.of(model)
     with importing(source.file, "StableHLO"):

@@ -41,7 +41,7 @@ class Quantized:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Element type and shape; an extent that is open is None, and so is a shape that is.
+    """Element type and shape; a dynamic dimension is None, and so is a shape of unknown rank.
 
     Element types have our names where we have them, and theirs otherwise.
     """

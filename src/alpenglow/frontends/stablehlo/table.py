@@ -190,7 +190,7 @@ class Site(Operands):
         return element(self.kind, self.result(i))
 
     def extents(self, i: int = 0) -> tuple[Dim, ...]:
-        """Return the declared shape of a result; raise ModelError if it is open."""
+        """Return the declared shape of a result; raise ModelError if it is dynamic."""
         if self.shape is not None:
             return self.shape
         t = self.result(i)

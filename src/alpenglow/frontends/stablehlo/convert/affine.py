@@ -33,11 +33,11 @@ MOVES = frozenset(
 
 THEIRS = frozenset({"stablehlo.uniform_quantize", "stablehlo.uniform_dequantize",
                     "stablehlo.bitcast_convert"})  # fmt: skip
-"""Operations that are about quantised elements, or the bits of any."""
+"""Operations on quantized elements themselves, or on the bits of any."""
 
 
 class Real:
-    """Operands of an operation with real elements in place of quantised ones."""
+    """Operands of an operation with real elements in place of quantized ones."""
 
     def __init__(self, importer: Importing, values: dict[str, Value]) -> None:
         self.importer, self.values = importer, values
@@ -53,7 +53,7 @@ class Real:
 
 
 def of_type(t: Type) -> Quantized | None:
-    """Return how the elements of a type are quantised; None if they are not."""
+    """Return the quantization of the elements of a type; None if they are not quantized."""
     return t.dtype if isinstance(t, Tensor) and isinstance(t.dtype, Quantized) else None
 
 
@@ -86,7 +86,7 @@ def _expressed(t: Type) -> Type:
 
 
 def requantized(s: Site, made: Made) -> list[Value]:
-    """Return results as they are quantised."""
+    """Return results, quantized as their types declare."""
     results = [made] if isinstance(made, Value) else list(made)
     kinds = [of_type(t) for t in s.operation.types]
     if len(kinds) != len(results):

@@ -1,4 +1,4 @@
-"""Converters between reals and quantised numbers."""
+"""Converters between floats and quantized values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from alpenglow.frontends.stablehlo.table import Made, Site, on
 
 @on("stablehlo.uniform_quantize")
 def uniform_quantize(s: Site) -> Made:
-    """Numbers that are quantised already are given another scale."""
+    """Quantized operands are quantized again, with another scale."""
     (x,), before = s.required(1), of_type(s.operation.operand_types[0])
     if before is not None:
         x = dequantized(s, x, before)
