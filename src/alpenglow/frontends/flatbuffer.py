@@ -229,7 +229,8 @@ class Tables:
     def __getitem__(self, i: int) -> Table:
         path = f"{self._path}[{i}]"
         if not 0 <= i < self._count:
-            raise ModelError(f"the file is damaged: {path}, expected less than {self._count}")
+            found = f"index {i} of {self._path}"
+            raise ModelError(f"the file is damaged: {found}, expected less than {self._count}")
         at = self._file.target(self._start + 4 * i, path)
         return Table(self._file, at, self._layout, self._layouts, path)
 

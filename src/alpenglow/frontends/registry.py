@@ -152,7 +152,7 @@ def load(
         f"the model is of no known format; supported: {known}",
         file=str(model),
         hint="open(…) takes an archive" if Path(model).suffix == ".ago" else "",
-        flags="compile wrote it? then it is damaged" if Path(model).suffix == ".ago" else "",
+        flags="the archive is damaged: compile it again" if Path(model).suffix == ".ago" else "",
     )
 
 

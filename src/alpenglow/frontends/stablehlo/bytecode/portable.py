@@ -18,8 +18,8 @@ from alpenglow.frontends.stablehlo.bytecode.bytecode import (
     RawBlock,
 )
 from alpenglow.frontends.stablehlo.bytecode.bytes_reader import Bytes, Span
-from alpenglow.frontends.stablehlo.bytecode.vhlo import PORTABLE, Vhlo
-from alpenglow.frontends.stablehlo.bytecode.vhlo_table import NEWEST, OPERATIONS
+from alpenglow.frontends.stablehlo.bytecode.vhlo import PORTABLE, VERSION, Vhlo
+from alpenglow.frontends.stablehlo.bytecode.vhlo_table import OPERATIONS
 from alpenglow.frontends.stablehlo.dimension_numbers import DOT, GATHER, SCATTER, take_convolution
 from alpenglow.frontends.stablehlo.module import (
     Block,
@@ -158,7 +158,7 @@ class Reading:
         if names is None:
             raise UnsupportedError(
                 f"{raw.place}: operation '{raw.name}' of {self.file.producer} is not supported; "
-                f"supported: operations of StableHLO_v{NEWEST}",
+                f"supported: operations of {VERSION}",
                 hint=PORTABLE,
             )
         name = versioned.rpartition("_v")[0]

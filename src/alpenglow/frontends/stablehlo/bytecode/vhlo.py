@@ -48,6 +48,8 @@ CHOICES: Mapping[int, tuple[str, ...]] = {
 }
 """Attributes that are choices, by their codes."""
 
+VERSION = f"StableHLO_v{NEWEST}"
+
 PORTABLE = f"stablehlo-translate --serialize --target={NEWEST}"
 """The hint for bytecode that is not portable, or too new."""
 
@@ -121,7 +123,7 @@ class Vhlo:
             return self._choice(x, CHOICES[code])
         reading = _ATTRIBUTES.get(code)
         if reading is None:
-            raise x.error(f"attribute code is {code}, expected one of v{NEWEST}", PORTABLE)
+            raise x.error(f"attribute code is {code}, expected one of {VERSION}", PORTABLE)
         return reading(self, x)
 
     def _choice(self, x: Bytes, choices: tuple[str, ...]) -> str:
@@ -214,7 +216,7 @@ class Vhlo:
             return Scalar(SCALARS[code])
         reading = _TYPES.get(code)
         if reading is None:
-            raise x.error(f"type code is {code}, expected one of v{NEWEST}", PORTABLE)
+            raise x.error(f"type code is {code}, expected one of {VERSION}", PORTABLE)
         made: Type = reading(self, x)
         return made
 
