@@ -42,10 +42,10 @@ def values(content: bytes) -> dict[str, Number | tuple[Number, ...]]:
     """Return the numbers and lists of a map by name; raise ModelError if it is none, or damaged."""
     file = File(content)
     if len(content) < 3:
-        raise ModelError(f"the options, {len(content)} bytes, are no map")
+        raise ModelError(f"custom_options has {len(content)} bytes, expected at least 3")
     packed, width = content[-2], content[-1]
     if packed >> 2 != MAP or width not in KINDS[UINT]:
-        raise ModelError("the options are no map from names to numbers")
+        raise ModelError(f"custom_options has type {packed >> 2}, expected {MAP}, a map")
     at = len(content) - 2 - width
     return _map(file, _back(file, at, width), 1 << (packed & 3))
 
@@ -56,7 +56,7 @@ def _map(file: File, at: int, width: int) -> dict[str, Number | tuple[Number, ..
     keys = _back(file, at - 3 * width, width)
     keys_width = _size(file, at - 2 * width, width)
     if keys_width not in KINDS[UINT] or _size(file, keys - keys_width, keys_width) != count:
-        raise ModelError("the options have not as many names as numbers")
+        raise ModelError(f"custom_options is damaged, expected a name for each of {count} values")
     found: dict[str, Number | tuple[Number, ...]] = {}
     for i in range(count):
         name = _text(file, _back(file, keys + i * keys_width, keys_width))
@@ -67,14 +67,14 @@ def _map(file: File, at: int, width: int) -> dict[str, Number | tuple[Number, ..
             found[name] = _list(file, start, 1 << (packed & 3), LISTS[kind], f"option '{name}'")
             continue
         if kind not in KINDS or width not in KINDS[kind]:
-            raise ModelError(f"option '{name}' is of type {kind}, which is no number")
+            raise ModelError(f"option '{name}' has type {kind}, expected a number or a list")
         found[name] = file.number(at + i * width, KINDS[kind][width], f"option '{name}'")
     return found
 
 
 def _list(file: File, at: int, width: int, kind: int, what: str) -> tuple[Number, ...]:
     if width not in KINDS[kind]:
-        raise ModelError(f"{what} holds numbers of {width} bytes")
+        raise ModelError(f"{what} has entries of {width} bytes, expected {[*KINDS[kind]]}")
     count = _size(file, at - width, width)
     file.check(at, count * width, what)
     return tuple(file.number(at + i * width, KINDS[kind][width], what) for i in range(count))
@@ -96,5 +96,5 @@ def _text(file: File, at: int) -> str:
     file.check(at, 1, "a name among the options")
     end = file.content.find(b"\0", at)
     if end < 0:
-        raise ModelError("a name among the options does not end")
+        raise ModelError("a name in custom_options does not end, expected a zero byte")
     return file.content[at:end].decode(errors="replace")

@@ -33,6 +33,9 @@ IDENTIFIER = b"TFL3"
 
 VERSION = 3
 
+HELD = "bool, integer, float and complex dtypes"
+"""The dtypes of tensors that a graph holds, as messages call them."""
+
 QUANTISED = frozenset({"i8", "u8", "i16", "i4", "u4", "i2"})
 """Types of elements that may stand for reals; sums in i32 and i64 always do, by other tensors."""
 
@@ -97,11 +100,14 @@ class Tensor:
         if self.dtype == "i4" and self.sparsity is None:
             return self._nibbles(self.content)
         if self.dtype not in DTYPES or self.dtype in ("i4", "u4", "i2"):
-            raise UnsupportedError(f"constants of {self.dtype} are not read ('{self.name}')")
+            sparse = "sparse " if self.sparsity is not None else ""
+            raise UnsupportedError(f"'{self.name}': {sparse}constants of {self.dtype} are not "
+                                   f"supported; supported: dense i4, {HELD}")  # fmt: skip
         dtype = DTYPES[self.dtype]
         if self.sparsity is not None:
             if self.content.nbytes % dtype.itemsize:
-                raise ModelError(f"'{self.name}' has {self.content.nbytes} bytes of {self.dtype}")
+                raise ModelError(f"'{self.name}' has {self.content.nbytes} bytes of elements, "
+                                 f"expected a multiple of {dtype.itemsize}")  # fmt: skip
             return dense(self.content.view(dtype), self.shape, self.sparsity)
         wanted = math.prod(self.shape) * dtype.itemsize
         if self.content.nbytes != wanted:
@@ -150,7 +156,7 @@ class Operator:
             name, known = "builtin_options_2", OPTION_2_NUMBERS[layout]
         stored = self.table.number(f"{name}_type")
         if stored not in (0, known):
-            raise ModelError(f"{self.kind}: its options are of kind {stored}, expected {known}")
+            raise ModelError(f"{self.kind}: {name}_type is {stored}, expected {known}")
         table = self.table.union(name, layout) if stored else None
         fields = LAYOUTS[layout].items()
         if table is None:
@@ -160,7 +166,8 @@ class Operator:
     def custom_options(self) -> bytes:
         """Return the options of a custom operator, in whatever form they are."""
         if self.table.number("large_custom_options_size"):
-            raise UnsupportedError(f"{self.kind}: its options are outside of the model")
+            raise UnsupportedError(f"{self.kind}: large_custom_options_offset is not supported; "
+                                   "supported: custom_options")  # fmt: skip
         return self.table.array("custom_options").tobytes()
 
 
@@ -192,7 +199,8 @@ class Model:
         assert rounding in ROUNDINGS, f"rounding is {rounding}"
         self.rounding = rounding
         if content[4:8] != IDENTIFIER:
-            raise ModelError("this is no TFLite model: TFL3 is not in bytes 4 to 8")
+            raise ModelError(f"this is no TFLite model: bytes 4 to 8 are {content[4:8]!r}, "
+                             f"expected {IDENTIFIER!r}")  # fmt: skip
         self._content = content
         self._root = root(content, "Model", LAYOUTS)
         if self._root.number("version") != VERSION:
@@ -240,13 +248,14 @@ class Model:
     def _tensor(self, table: Table, taken: dict[str, int]) -> Tensor:
         number, path = table.number("type"), table.path
         if number not in TYPES:
-            raise ModelError(f"{path} has element type {number}, which is not defined")
+            raise ModelError(f"{path} has type {number}, expected 0 to {max(TYPES)}")
         if table.number("external_buffer"):
-            raise UnsupportedError(f"{path} is in another file")
+            raise UnsupportedError(f"{path}: external_buffer is not supported; supported: buffer")
         shape = tuple(table.array("shape").tolist())
         signature = tuple(table.array("shape_signature").tolist()) or shape
         if len(signature) != len(shape) or any(d < 0 for d in shape):
-            raise ModelError(f"{path} has shape {shape} and signature {signature}")
+            raise ModelError(f"{path} has shape {shape} and shape_signature {signature}, "
+                             "expected as many entries, those of shape at least 0")  # fmt: skip
         return Tensor(
             _unique(table.text("name") or "tensor", taken),
             TYPES[number],
@@ -262,7 +271,8 @@ class Model:
     def _operator(self, table: Table, tensors: int) -> Operator:
         code = table.number("opcode_index")
         if code >= len(self._kinds):
-            raise ModelError(f"{table.path} has code {code}, and there are {len(self._kinds)}")
+            count = len(self._kinds)
+            raise ModelError(f"{table.path} has opcode_index {code}, expected less than {count}")
         kind, version, custom = self._kinds[code]
         inputs = _numbers(table, "inputs", tensors, -1)
         outputs = _numbers(table, "outputs", tensors, 0)
@@ -272,7 +282,8 @@ class Model:
     def _content_of(self, number: int, what: str) -> Array | None:
         """Return the bytes of a buffer; None if it is empty: then it is no constant's."""
         if number >= len(self._buffers):
-            raise ModelError(f"{what} is in buffer {number}, and there are {len(self._buffers)}")
+            count = len(self._buffers)
+            raise ModelError(f"{what} has buffer {number}, expected less than {count}")
         buffer = self._buffers[number]
         offset, size = buffer.number("offset"), buffer.number("size")
         if offset <= 1:  # 0 and 1 stand for contents that are in the table
@@ -280,7 +291,7 @@ class Model:
         elif offset + size > len(self._content):
             raise ModelError(
                 f"the file is damaged: {buffer.path} lies in bytes {offset} to {offset + size}, "
-                f"and there are {len(self._content)}"
+                f"expected at most {len(self._content)}"
             )
         else:
             content = np.frombuffer(self._content, np.uint8, size, offset)
@@ -292,7 +303,9 @@ def _grid(table: Table | None, dtype: str, rank: int, path: str) -> Grid | None:
     if table is None:
         return None
     if table.number("details_type"):
-        raise UnsupportedError(f"{path} has scales of its own kind")
+        raise UnsupportedError(
+            f"{path}: custom quantization is not supported; supported: scale and zero_point"
+        )
     scales, zeros = table.array("scale"), table.array("zero_point")
     if not scales.size:
         return None
@@ -301,14 +314,14 @@ def _grid(table: Table | None, dtype: str, rank: int, path: str) -> Grid | None:
     if zeros.size not in (1, scales.size) or (scales.size > 1 and not 0 <= axis < rank):
         raise ModelError(
             f"{path} has {scales.size} scales and {zeros.size} zero points on axis {axis}, "
-            f"of rank {rank}"
+            f"expected 1 or as many zero points as scales, and an axis of rank {rank}"
         )
-    if not (np.isfinite(scales).all() and (scales >= 0).all()):
-        raise ModelError(f"{path} has the scale {scales.min()}")
+    for scale in scales[~(np.isfinite(scales) & (scales >= 0))][:1]:
+        raise ModelError(f"{path} has scale {scale}, expected at least 0 and finite")
     if dtype in QUANTISED:
         low, high = bounds(dtype)
         for zero in zeros[(zeros < low) | (zeros > high)][:1]:
-            raise ModelError(f"{path} is of {dtype} and has the zero point {zero}")
+            raise ModelError(f"{path}: zero point is {zero}, expected {low:g} to {high:g}")
     zeros = np.broadcast_to(zeros, scales.shape)
     return Grid(tuple(scales.tolist()), tuple(zeros.tolist()), axis)
 
@@ -329,7 +342,7 @@ def _numbers(table: Table, name: str, count: int, least: int) -> tuple[int, ...]
     wrong = numbers[(numbers < least) | (numbers >= count)]
     if wrong.size:
         raise ModelError(
-            f"{table.path}.{name} names tensor {wrong[0]}, and there are {count} in the subgraph"
+            f"{table.path}.{name} has tensor {wrong[0]}, expected {least} to {count - 1}"
         )
     return tuple(numbers.tolist())
 

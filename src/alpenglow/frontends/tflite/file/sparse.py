@@ -26,15 +26,20 @@ MOST_GROWTH = 1 << 12
 def dense(values: Array, shape: tuple[int, ...], sparsity: Table) -> Array:
     """Return the array whose elements other than 0 are `values`."""
     nbytes = math.prod(shape) * values.itemsize
-    if nbytes > min(MOST_NBYTES, max(values.nbytes * MOST_GROWTH, 1 << 20)):
-        raise ModelError(f"{sparsity.path}: {nbytes} bytes are made of {values.nbytes}")
+    if nbytes > (most := min(MOST_NBYTES, max(values.nbytes * MOST_GROWTH, 1 << 20))):
+        raise ModelError(f"{sparsity.path}: the dense tensor has {nbytes} bytes, expected at most "
+                         f"{most} for {values.nbytes} bytes of values")  # fmt: skip
     order = sparsity.array("traversal_order").tolist()
     blocked = sparsity.array("block_map").tolist()
     levels = list(sparsity.tables("dim_metadata"))
     rank = len(shape)
     sound = sorted(order) == list(range(rank + len(blocked))) and len(levels) == len(order)
     if not sound or any(not 0 <= axis < rank for axis in blocked) or len({*blocked}) < len(blocked):
-        raise ModelError(f"{sparsity.path}: order {order} and blocks {blocked} do not fit {shape}")
+        raise ModelError(
+            f"{sparsity.path}: traversal_order is {order}, block_map is {blocked} and dim_metadata "
+            f"has {len(levels)} entries, expected a permutation, different axes of {shape}, and an "
+            "entry for each axis and block"
+        )
     places = _places(levels, len(values))
     coordinates = [places[order.index(axis)] for axis in range(rank)]
     for i, axis in enumerate(blocked):
@@ -43,7 +48,8 @@ def dense(values: Array, shape: tuple[int, ...], sparsity: Table) -> Array:
         coordinates[axis] = coordinates[axis] * size + places[level]
     for axis, (at, extent) in enumerate(zip(coordinates, shape, strict=True)):
         if at.size and not 0 <= at.min() <= at.max() < extent:
-            raise ModelError(f"{sparsity.path}: a place on axis {axis} is not in {shape}")
+            raise ModelError(f"{sparsity.path}: axis {axis} has indices {at.min()} to {at.max()}, "
+                             f"expected 0 to {extent - 1}")  # fmt: skip
     result = np.zeros(shape, values.dtype)
     result[tuple(coordinates)] = values
     return result
@@ -78,10 +84,11 @@ def _check_fibres(levels: Sequence[Table], fibres: int, count: int) -> None:
         segments, indices = _vector(level, "array_segments"), _vector(level, "array_indices")
         rising = segments.size == fibres + 1 and not segments[0] and (np.diff(segments) >= 0).all()
         if not rising or segments[-1] != indices.size:
-            raise ModelError(f"{level.path}: segments do not divide {indices.size} indices")
+            raise ModelError(f"{level.path}: array_segments is damaged, expected {fibres + 1} "
+                             f"ascending entries from 0 to {indices.size}")  # fmt: skip
         return
     if fibres != count:
-        raise ModelError(f"a sparse tensor has {fibres} places for {count} values")
+        raise ModelError(f"a sparse tensor has {count} values, expected {fibres}")
 
 
 def _vector(level: Table, name: str) -> Array:
