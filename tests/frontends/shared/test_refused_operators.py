@@ -90,7 +90,8 @@ def test_tflite_operators_are_listed_by_number_and_subgraph() -> None:
         "2 operators cannot be converted: "
         "custom Mine (2 nodes at operator 0 of subgraph 'main', operator 3 of subgraph 'main'): "
         "there is no converter; "
-        "CAST (1 node at operator 1 of subgraph 'main'): there is no string in a graph"
+        "CAST (1 node at operator 1 of subgraph 'main'): result dtype string is not supported; "
+        "supported: bool, integer, float and complex dtypes"
     )
 
 

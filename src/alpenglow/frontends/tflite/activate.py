@@ -15,13 +15,11 @@ BOUNDS = {Activation.RELU: (0, None), Activation.RELU_N1_TO_1: (-1, 1), Activati
 
 def activated(s: Site, y: Value) -> Value:
     """Return a result as the activation among the options of an operator leaves it."""
-    which = s.choice("fused_activation_function", Activation)
+    which = s.activation(Activation.NONE, *BOUNDS, Activation.TANH)
     if which == Activation.NONE:
         return y
     if which == Activation.TANH:
         return s.g(Tanh(), y)
-    if which == Activation.SIGN_BIT:
-        raise s.refuse("there is nothing for the activation SIGN_BIT")
     low, high = BOUNDS[which]
     if y.type.dtype not in INTS:
         return s.g(Clip(low=low) if high is None else Clip(low, high), y)

@@ -20,7 +20,7 @@ def control(model: Model, step: Step[Applied]) -> Control[Applied] | None:
     match step.kind:
         case "IF":
             if not step.inputs:
-                raise ModelError("IF has no condition")
+                raise ModelError("IF has 0 operands, expected at least 1, the condition")
             return Branch(step.inputs[0], regions, step.inputs[1:])
         case "WHILE":
             return While(*regions)

@@ -24,7 +24,7 @@ EXPONENTIALS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 
 def multiplier(ratio: float) -> tuple[int, int]:
     """Return a ratio as 31 bits and an exponent, TFLite's `QuantizeMultiplier`."""
     if not abs(ratio) < 2.0**30:
-        raise ModelError(f"scales have the ratio {ratio:g}, expected less than 2^30")
+        raise ModelError(f"ratio of scales is {ratio:g}, expected a size of less than 2^30")
     digits, exponent = math.frexp(ratio)
     held = math.floor(abs(digits) * 2.0**31 + 0.5)
     if held == 1 << 31:

@@ -21,7 +21,7 @@ from alpenglow.frontends.tflite.control import control
 from alpenglow.frontends.tflite.file.model import Model, Tensor
 from alpenglow.frontends.tflite.steps import VARIABLES, Applied, Placed
 from alpenglow.frontends.tflite.table import Site
-from alpenglow.frontends.tflite.variables import Key, Variables
+from alpenglow.frontends.tflite.variables import SPLIT_VARIABLES, Key, Variables
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import DTYPES, Array, TensorType
@@ -85,7 +85,7 @@ class Importer(ConvertingImporter[Applied]):
     def assign(self, name: str, value: Value) -> None:
         """Let a tensor that is a variable have a value from here on."""
         if not self.tensors[name].is_variable:
-            raise ModelError(f"'{name}' is changed, and is no variable")
+            raise ModelError(f"'{name}' is assigned, expected a tensor with is_variable")
         self.find(name)
         self.variables.assign(("", name), value)
         self.values[name] = value
@@ -94,15 +94,16 @@ class Importer(ConvertingImporter[Applied]):
 
     def _stated(self, name: str) -> Value:
         tensor = self.tensors.get(name)
+        unmade = ModelError(f"'{name}' is read without a value, expected an operator before it")
         if tensor is None:
-            raise ModelError(f"'{name}' is read before anything makes it")
+            raise unmade
         array = tensor.array()
         if array is None and tensor.is_variable:
             return self.variables.of_tensor(name, tensor)
         if array is None and tensor.ranked and 0 in tensor.shape and tensor.dtype in DTYPES:
             array = np.empty(tensor.shape, DTYPES[tensor.dtype])
         if array is None:
-            raise ModelError(f"'{name}' is read before anything makes it")
+            raise unmade
         return self.g.constant(array, name, copy=False)
 
     # ── steps ──
@@ -133,15 +134,16 @@ class Importer(ConvertingImporter[Applied]):
             tensor = self.tensors.get(name)
             if tensor is None or tensor.content is not None or name in self._made:
                 what = "an input" if tensor is None else "a constant"
-                what = "made twice" if name in self._made else what
-                raise ModelError(f"the result '{name}' is {what}", node=step.label)
+                what = "also an earlier result" if name in self._made else what
+                raise ModelError(f"result '{name}' is {what}, expected a tensor of its own",
+                                 node=step.label)  # fmt: skip
 
     def _check(self, step: Step[Applied], i: int, v: Value) -> Value:
         """Return a result if it has the element type and rank that the file states."""
         tensor = self.tensors[step.outputs[i]]
         same = v.type.dtype == tensor.dtype
         if not same or (tensor.ranked and v.type.rank != len(tensor.shape)):
-            raise ModelError(f"'{step.outputs[i]}' is declared {tensor}, and is {v.type}")
+            raise ModelError(f"'{step.outputs[i]}' is {v.type}, expected {tensor} as declared")
         return v
 
     def _declared(self, step: Step[Applied], i: int) -> TensorType | None:
@@ -160,19 +162,17 @@ class Importer(ConvertingImporter[Applied]):
         if convert is None:
             raise UnsupportedError(NO_CONVERTER)
         if not step.outputs:
-            raise ModelError(f"{step.kind} has no results")
+            raise ModelError(f"{step.kind} has 0 results, expected at least 1")
         # Scales may be any floats; converters look at what comes of them where it matters.
         with np.errstate(all="ignore"):
             made = convert(Site(self.g, step, options, self))
         count = 1 if isinstance(made, Value) else len(made)
         if count < len(step.outputs):
-            raise ModelError(f"{step.kind} makes {count} results, and the file has more: "
-                             f"{', '.join(map(shown, step.outputs))}")  # fmt: skip
+            raise ModelError(f"{step.kind} has results {', '.join(map(shown, step.outputs))}, "
+                             f"expected at most {count}")  # fmt: skip
         return made
 
     def _postpone(self, step: Step[Applied]) -> None:
         if step.kind in VARIABLES:
-            raise UnsupportedError(
-                "a variable is changed in a model whose graph depends on its data", node=step.label
-            )
+            raise UnsupportedError(SPLIT_VARIABLES, node=step.label)
         super()._postpone(step)

@@ -18,12 +18,12 @@ from alpenglow.frontends.inputs import input_arrays, input_types
 from alpenglow.frontends.refusals import refusing
 from alpenglow.frontends.stepped import SteppedModel, graph_of
 from alpenglow.frontends.steps import Step
-from alpenglow.frontends.tflite.file.model import Model, Subgraph, Tensor, named
+from alpenglow.frontends.tflite.file.model import HELD, Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.importer import Importer
 from alpenglow.frontends.tflite.refusals import missing
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.steps import Applied, Placed, placed, subgraphs
-from alpenglow.frontends.tflite.variables import Key
+from alpenglow.frontends.tflite.variables import SPLIT_VARIABLES, Key
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import Metadata
@@ -112,12 +112,14 @@ def _types(
 ) -> dict[str, TensorType]:
     """Return the types of inputs; each open extent has a name of its own, or is bound."""
     if len(set(subgraph.inputs)) < len(subgraph.inputs):
-        raise ModelError(f"the inputs {subgraph.inputs} name a tensor twice")
+        raise ModelError(f"inputs of the subgraph are {subgraph.inputs}, expected each once")
     inputs: list[tuple[str, str, list[Dim | None]]] = []
     for name, number in zip(names, subgraph.inputs, strict=True):
         tensor = subgraph.tensors[number]
         if tensor.dtype not in DTYPES:
-            raise UnsupportedError(f"input '{name}' is {tensor}, which no graph holds")
+            raise UnsupportedError(
+                f"input '{name}': dtype {tensor.dtype} is not supported; supported: {HELD}"
+            )
         inputs.append((name, tensor.dtype, [None if d < 0 else d for d in tensor.signature]))
     return input_types(inputs, shapes)
 
@@ -135,14 +137,18 @@ def _initial(model: Model, subgraph: Subgraph) -> dict[Key, Array]:
         importer = Importer(g, model, once.tensors, once.inputs, Known({}), initial)
         importer.run(once.steps)
         if importer.later:
-            raise UnsupportedError("what is done once depends on data")
+            raise UnsupportedError(
+                "CALL_ONCE: shapes that depend on data are not supported; supported: fixed shapes"
+            )
         keys = list(importer.variables.held)
         for i, key in enumerate(keys):
             g.output(str(i), importer.variables.held[key])
         g.prune()
         total = sum(v.type.nbytes for node in g.nodes for v in node.results)
         if total > MOST_INITIAL:
-            raise UnsupportedError(f"what is done once makes {total} bytes")
+            raise UnsupportedError(
+                f"CALL_ONCE: its tensors have {total} bytes, expected at most {MOST_INITIAL}"
+            )
         arrays = evaluate(g, {})
         initial |= {key: arrays[str(i)] for i, key in enumerate(keys)}
     return initial
@@ -170,7 +176,7 @@ class TfliteModel(SteppedModel[Importer]):
 
     def _left(self, importer: Importer, rest: Rest, later: Sequence[Step[Applied]]) -> Rest:
         if len(importer.variables):
-            raise UnsupportedError("variables are read in a model whose graph depends on its data")
+            raise UnsupportedError(SPLIT_VARIABLES)
         return Rest(later, importer.tensors, rest.inputs)
 
     def _turning(

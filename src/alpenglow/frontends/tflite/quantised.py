@@ -42,16 +42,16 @@ def result_grid(s: Site, i: int = 0) -> Grid:
 
 def _said(s: Site, tensor: Tensor, what: str) -> Grid:
     if tensor.grid is None:
-        raise s.wrong(f"{what}, {tensor}, has no scale")
+        raise s.wrong(f"{what} is {tensor} without a scale, expected a quantized tensor")
     return tensor.grid
 
 
 def one(s: Site, g: Grid) -> tuple[float, int]:
     """Return the scale and zero point of a grid; raise UnsupportedError if it has several."""
     if not g.uniform:
-        raise s.refuse(f"there are {len(g.scales)} scales where one is expected")
+        raise s.unsupported(f"a tensor with {len(g.scales)} scales", "one scale")
     if not g.scales[0]:
-        raise s.wrong("a scale is 0")
+        raise s.wrong("a scale is 0, expected more than 0")
     return g.scales[0], g.zeros[0]
 
 
@@ -60,7 +60,8 @@ def spread(s: Site, numbers: Array, like: Value, axis: int) -> Value:
     shape = [1] * like.type.rank
     if numbers.size > 1:
         if numbers.size != like.type.shape[axis]:
-            raise s.wrong(f"{numbers.size} scales on axis {axis} of {like.type}")
+            raise s.wrong(f"axis {axis} of {like.type} has {numbers.size} scales or zero points, "
+                          f"expected {like.type.shape[axis]}")  # fmt: skip
         shape[axis] = numbers.size
     return stretch(s.g, s.g.constant(numbers.reshape(shape)), like.type.shape)
 
@@ -95,11 +96,9 @@ def limits(s: Site, activation: bool = False, reference: bool = False) -> tuple[
     That they are those of `reference` kernels says that XNNPACK does not take the operator.
     """
     low, high = map(int, bounds(s.output().dtype))
-    which = s.choice("fused_activation_function", Activation) if activation else Activation.NONE
+    which = s.activation(Activation.NONE, *REALS) if activation else Activation.NONE
     if which == Activation.NONE:
         return low, high
-    if which not in REALS:
-        raise s.refuse(f"there is nothing for the activation {which.name} on integers")
     scale, zero = one(s, result_grid(s))
     away = reference or is_reference(s)
     least, most = (None if b is None else step(np.float32(b) / np.float32(scale), zero, away)
@@ -155,12 +154,33 @@ def multiplied(
     That bounds are those of `reference` kernels says that XNNPACK does not take the operator.
     """
     zero = one(s, result_grid(s))[1]
-    if not (multipliers < GREATEST[rounding]).all():
-        raise s.refuse(f"scales of its operands are {multipliers.max():g} of that of its result")
+    check_ratio(s, float(multipliers.max(initial=0)), rounding)
     op = Requantize(s.output().dtype, *limits(s, activation, reference), rounding=rounding)
     at = axis % sums.type.rank if sums.type.rank else 0
     offset = spread(s, np.array(zero, DTYPES[op.dtype]), sums, 0)
     return s.g(op, sums, spread(s, multipliers, sums, at), offset)
+
+
+def check_ratio(s: Site, ratio: float, rounding: str) -> None:
+    """Raise UnsupportedError unless a way of rounding allows this multiplier."""
+    if not ratio < GREATEST[rounding]:
+        raise s.refuse(f"scales of the operands are {ratio:g} times the scale of the result, "
+                       f"expected less than {GREATEST[rounding]:g}")  # fmt: skip
+
+
+def check_symmetric(s: Site, *grids: Grid) -> None:
+    """Raise ModelError unless zero points are 0, as they must be beside i16."""
+    zeros = sorted({z for g in grids for z in g.zeros})
+    if any(zeros):
+        raise s.wrong(f"zero points of its tensors are {zeros}, expected 0 for i16")
+
+
+def check_weights(s: Site, i: int, *dtypes: str) -> None:
+    """Raise UnsupportedError unless LiteRT takes weights beside floats for what they are."""
+    dtype, zero = s.declared(i).dtype, max(grid(s, i).zeros, key=abs)
+    if dtype not in dtypes or zero:
+        raise s.unsupported(f"float input with weights of dtype {dtype} and zero point {zero}",
+                            f"weights of dtype {' or '.join(dtypes)} and zero point 0")  # fmt: skip
 
 
 GREATEST = {"even": np.inf, "double": 2.0**30, "double_up": 2.0**30, "single": 2.0**14,
@@ -205,9 +225,9 @@ def alike(s: Site, *dtypes: str, operands: Sequence[int] | None = None) -> str:
     listed = s.given() if operands is None else operands
     types = [*(s.declared(i).dtype for i in listed), s.output().dtype]
     if len(set(types)) > 1:
-        raise s.wrong(f"its tensors are of {', '.join(types)}, expected one type")
+        raise s.wrong(f"operands and result have dtypes {', '.join(types)}, expected one dtype")
     if types[0] not in dtypes:
-        raise s.refuse(f"there is nothing for {types[0]}")
+        raise s.unsupported(f"quantized dtype {types[0]}", *dtypes)
     return types[0]
 
 

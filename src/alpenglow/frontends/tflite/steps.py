@@ -78,8 +78,8 @@ def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Placed:
     """Return a subgraph with names behind a prefix, its inputs called as the operands are."""
     if len(operands) != len(subgraph.inputs):
         raise ModelError(
-            f"subgraph '{subgraph.name}' has {len(subgraph.inputs)} inputs for "
-            f"{len(operands)} operands"
+            f"subgraph '{subgraph.name}' is run with {len(operands)} operands, "
+            f"expected {len(subgraph.inputs)}, the number of its inputs"
         )
     names = [prefix + t.name for t in subgraph.tensors]
     for number, operand in zip(subgraph.inputs, operands, strict=True):

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
 from alpenglow.frontends.operands import Importing, Operands
 from alpenglow.frontends.steps import Step
 from alpenglow.frontends.table import Table
-from alpenglow.frontends.tflite.file.model import Tensor
+from alpenglow.frontends.tflite.file.model import HELD, Tensor
+from alpenglow.frontends.tflite.file.schema import Activation
 from alpenglow.frontends.tflite.steps import Applied
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
+from alpenglow.ir.types import DTYPES
 
 Made = Value | Sequence[Value]
 Converter = Callable[["Site"], Made]
@@ -75,7 +78,7 @@ def moved(converter: Converter) -> Converter:
         tensors = [*map(s.declared, s.given()), *map(s.output, range(len(s.step.outputs)))]
         grids = {t.grid for t in tensors if t.quantised}
         if len(grids) > 1:
-            raise s.wrong("scales and zero points of its tensors differ")
+            raise s.wrong("scales or zero points of its tensors differ, expected the same for all")
         return converter(s)
 
     return convert
@@ -133,13 +136,32 @@ class Site(Operands):
         """Return an option that is one of an enumeration; raise ModelError if it is none."""
         number = self._options[name]
         if number not in [int(c) for c in of]:
-            raise self.wrong(f"{name} is {number}, which is not defined")
+            members = ", ".join(f"{int(c)} ({c.name})" for c in of)
+            raise self.wrong(f"{name} is {number}, expected one of {members}")
         return of(number)
+
+    def activation(self, *supported: Activation) -> Activation:
+        """Return the fused activation; raise UnsupportedError unless it is one of `supported`."""
+        which = self.choice("fused_activation_function", Activation)
+        if which not in supported:
+            names = [a.name for a in supported]
+            raise self.unsupported(f"fused_activation_function {which.name}", *names)
+        return which
+
+    def unsupported(self, feature: str, *supported: str) -> UnsupportedError:
+        """Return the error for a feature of this operator, with the alternatives that work."""
+        return self.refuse(f"{feature} is not supported; supported: {', '.join(supported)}")
+
+    def check_options(self, options: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Raise ModelError unless the options of a custom operator have all these names."""
+        if missing := [n for n in names if n not in options]:
+            raise self.wrong(f"custom_options lacks {', '.join(missing)}, expected these options")
 
     def output(self, i: int = 0) -> Tensor:
         """Return what the file says of result i."""
         if i >= len(self.step.outputs):
-            raise ModelError(f"{self.kind} has {len(self.step.outputs)} results, {i + 1} are read")
+            count = len(self.step.outputs)
+            raise ModelError(f"{self.kind} has {count} results, expected at least {i + 1}")
         return self._context.declared(self.step.outputs[i])
 
     def declared(self, i: int) -> Tensor:
@@ -153,6 +175,20 @@ class Site(Operands):
     def assign(self, i: int, value: Value) -> None:
         """Let operand i, which is a variable, have a value from here on."""
         self._context.assign(self.step.inputs[i], value)
+
+    def result_dtype(self) -> str:
+        """Return the dtype of result 0; raise UnsupportedError if no graph holds it."""
+        dtype = self.output().dtype
+        if dtype not in DTYPES:
+            raise self.unsupported(f"result dtype {dtype}", HELD)
+        return dtype
+
+    def shape(self, i: int) -> tuple[Dim, ...]:
+        """Return integer operand i as a shape; raise ModelError if an entry is negative."""
+        wanted = self.dims(i)
+        if any(known(d) and d < 0 for d in wanted):
+            raise self.wrong(f"shape (operand {i}) is {wanted}, expected entries of at least 0")
+        return wanted
 
     def number(self, i: int) -> int:
         """Return integer operand i, which has one element, as a number."""

@@ -70,7 +70,7 @@ def entered(s: Site, steps: Array, i: int = 0) -> Value:
 def numbers(s: Site, table: Array) -> Array:
     """Return a table; raise UnsupportedError if something in it is no number."""
     if np.isnan(table).any():
-        raise s.refuse("its scales are so great or small that there is no result")
+        raise s.refuse("scales of operand and result make a result NaN, expected less extreme ones")
     return table
 
 
@@ -117,7 +117,8 @@ def by_sigmoid(s: Site, rule: Callable[[Site, Wide], Wide], powers: Mapping[int,
     scale, zero = one(s, grid(s, 0))
     to, to_zero = one(s, result_grid(s))
     if zero or to_zero or to != 2.0**-15:
-        raise s.refuse("its zero points are not 0, or the scale of its result is not 2^-15")
+        raise s.refuse(f"zero points are {zero} and {to_zero} and the result has scale {to:g}, "
+                       "expected 0, 0 and 2^-15 for i16")  # fmt: skip
     x, power = Wide.of(s.g, s.input(0)), power_of_two(np.float32(scale))
     if power is not None and power in powers:
         x = x << (power + 12)

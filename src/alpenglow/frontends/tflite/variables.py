@@ -20,6 +20,11 @@ from alpenglow.ir.types import DTYPES, Array, TensorType
 LARGEST = 1 << 30
 """So many bytes of zeros are no variable's."""
 
+SPLIT_VARIABLES = (
+    "variables in a model with data-dependent shapes are not supported; "
+    "supported: variables if all shapes follow from those of the inputs"
+)
+
 Key = tuple[str, str]
 """The container and the name of a resource."""
 
@@ -49,22 +54,20 @@ class Variables:
             options = step.payload.operator.options("VarHandleOptions")
             self._handles[step.outputs[0]] = options["container"], options["shared_name"]
             return None
-        if not step.inputs or step.inputs[0] not in self._handles:
-            raise ModelError(f"{step.kind}: operand 0 is no handle of a variable")
-        key = self._handles[step.inputs[0]]
+        key = self.key(step)
         return self.read(key) if step.kind == "READ_VARIABLE" else None
 
     def key(self, step: Step[Applied]) -> Key:
         """Return the resource that a step assigns to."""
         if not step.inputs or step.inputs[0] not in self._handles:
-            raise ModelError(f"{step.kind}: operand 0 is no handle of a variable")
+            raise ModelError(f"{step.kind}: operand 0 is no variable, expected a VAR_HANDLE result")
         return self._handles[step.inputs[0]]
 
     def read(self, key: Key) -> Value:
         """Return what a resource holds."""
         if key not in self.held:
             if key not in self._initial:
-                raise ModelError(f"variable '{key[1]}' is read before anything is assigned to it")
+                raise ModelError(f"variable '{key[1]}' is empty, expected ASSIGN_VARIABLE first")
             self.held[key] = self._begin(key, key[1], self._initial[key])
         return self.held[key]
 
@@ -72,9 +75,9 @@ class Variables:
         """Return what a tensor holds that is a variable: at first zeros, or what in i8 stands for
         0."""
         if min(tensor.signature, default=0) < 0 or tensor.dtype not in DTYPES:
-            raise UnsupportedError(f"variable '{name}' is {tensor}, expected numbers of one shape")
+            raise UnsupportedError(f"variable '{name}' is {tensor}, expected a fixed shape")
         if TensorType(tensor.dtype, tensor.shape).nbytes > LARGEST:
-            raise ModelError(f"variable '{name}' is {tensor}, more than {LARGEST} bytes")
+            raise ModelError(f"variable '{name}' is {tensor}, expected at most {LARGEST} bytes")
         key = "", name
         if key not in self.held:
             zero = tensor.grid.zeros[0] if tensor.grid is not None and tensor.dtype == "i8" else 0
@@ -96,7 +99,7 @@ class Variables:
                 continue
             if value.type != before.type:
                 raise ModelError(
-                    f"variable '{key[1]}' is {before.type}, but {value.type} is assigned to it"
+                    f"variable '{key[1]}' is assigned {value.type}, expected {before.type}"
                 )
             self._g.assign(name, value)
 

@@ -268,7 +268,7 @@ def test_variables_are_not_filled_without_end() -> None:
         w.op("ASSIGN_VARIABLE", [0, 3], [], "AssignVariableOptions"),
     ])  # fmt: skip
 
-    with pytest.raises(UnsupportedError, match="done once makes 17179869184 bytes"):
+    with pytest.raises(UnsupportedError, match="CALL_ONCE: its tensors have 17179869184 bytes"):
         load(w.model())
 
 

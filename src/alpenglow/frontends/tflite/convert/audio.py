@@ -24,8 +24,7 @@ LEAST = 1e-12
 def chosen(s: Site, *names: str) -> list[int]:
     """Return options by name, cut to integers as in LiteRT; raise ModelError if one is missing."""
     options = numbers(s.step.payload.operator.custom_options())
-    if missing := [n for n in names if n not in options]:
-        raise s.wrong(f"options lack {', '.join(missing)}")
+    s.check_options(options, names)
     return [int(options[n]) for n in names]
 
 
@@ -39,7 +38,8 @@ def audio_spectrogram(s: Site) -> Made:
     size, stride, squared = chosen(s, "window_size", "stride", "magnitude_squared")
     samples, channels = fixed(x.type.shape[0]), x.type.shape[1]
     if size < 2 or stride < 1 or samples < size:
-        raise s.wrong(f"no window of {size} every {stride} is in {x.type}")
+        raise s.wrong(f"window_size is {size} and stride is {stride} for {x.type}, "
+                      f"expected 2 to {samples} and at least 1")  # fmt: skip
     lines = s.reshaped(s.g(Transpose((1, 0)), x), (channels, samples, 1))
     frames = s.g(Frames(1, size, stride), lines)
     window = 0.5 - 0.5 * np.cos(np.arange(size) * (2 * math.pi / size))
@@ -59,11 +59,14 @@ def mfcc(s: Site) -> Made:
         s, "upper_frequency_limit", "lower_frequency_limit", "filterbank_channel_count",
         "dct_coefficient_count",
     )  # fmt: skip
-    if bins < 2 or rate < 1 or not 0 <= low < high or not 0 < count <= bands:
-        raise s.wrong(
-            f"{count} coefficients of {bands} bands from {low} to {high} Hz are not in "
-            f"spectra {x.type} of {rate} Hz"
-        )
+    if bins < 2 or rate < 1:
+        raise s.wrong(f"spectra are {x.type} at {rate} Hz, expected at least 2 bins and 1 Hz")
+    if not 0 <= low < high:
+        raise s.wrong(f"lower_frequency_limit is {low} and upper_frequency_limit is {high}, "
+                      "expected at least 0, and the upper limit above the lower one")  # fmt: skip
+    if not 0 < count <= bands:
+        raise s.wrong(f"dct_coefficient_count is {count}, expected 1 to {bands}, "
+                      "the filterbank_channel_count")  # fmt: skip
     flat = s.reshaped(x, (x.type.shape[0] * x.type.shape[1], bins))
     sums = s.g(MatMul(), s.g(Sqrt(), flat), s.g.constant(filters(bins, rate, bands, low, high)))
     logs = s.g(Log(), s.g(Clip(low=LEAST), sums))

@@ -26,10 +26,11 @@ def of_fully_connected(s: Site) -> tuple[Value, Value]:
     """Return rows[M, I] and columns[I, O]."""
     x, w = s.input(0), s.rank(1, 2)
     if s.option("weights_format"):
-        raise s.refuse("the weights are shuffled")
+        raise s.unsupported(f"weights_format {s.option('weights_format')}", "0 (DEFAULT)")
     total, depth = product(x.type.shape), fixed(w.type.shape[1])
     if depth < 1 or not presume(total % depth, "=="):
-        raise s.wrong(f"{x.type} are no rows for weights {w.type}")
+        raise s.wrong(f"weights are {w.type}, expected axis 1 of at least 1 element, "
+                      f"a divisor of the elements of input {x.type}")  # fmt: skip
     return s.reshaped(x, (total // depth, depth)), s.g(Transpose((1, 0)), w)
 
 
@@ -39,7 +40,8 @@ def kept(s: Site, y: Value) -> Value:
         return y
     x, depth = s.input(0), s.input(1).type.shape[1]
     if not x.type.rank or x.type.shape[-1] != depth:
-        raise s.wrong(f"{x.type} are no rows for weights {s.input(1).type}")
+        raise s.wrong(f"input is {x.type}, expected {depth} elements on the last axis, "
+                      "as in the weights, for keep_num_dims")  # fmt: skip
     return s.reshaped(y, (*x.type.shape[:-1], y.type.shape[1]))
 
 
@@ -58,5 +60,5 @@ def turned(s: Site, x: Value, turn: bool) -> Value:
     """Return matrices, transposed if asked for; raise ModelError if they are none."""
     rank = x.type.rank
     if rank < 2:
-        raise s.wrong(f"{x.type} holds no matrix")
+        raise s.wrong(f"an operand is {x.type}, expected rank 2 or more")
     return s.g(Transpose((*range(rank - 2), rank - 1, rank - 2)), x) if turn else x

@@ -27,7 +27,7 @@ def where(s: Site) -> Made:
     """The coordinates of elements that are not 0, a row each."""
     x = s.input(0)
     if not x.type.rank:
-        raise s.refuse("the condition has no axes")
+        raise s.unsupported(f"condition {x.type}", "rank 1 or more")
     return s.g(Transpose((1, 0)), s.places(x))
 
 
@@ -51,7 +51,7 @@ def non_max_suppression_v4(s: Site) -> Made:
 def non_max_suppression_v5(s: Site) -> Made:
     """The same with the scores of boxes that are chosen."""
     if s.constant(5).any():
-        raise s.refuse("scores are lowered by a sigma that is not 0")
+        raise s.unsupported("soft_nms_sigma other than 0", "0")
     indices, count = suppressed(s)
     at = s.g(Maximum(), indices, s.filled(0, indices))
     scores = s.g(Gather(0), s.input(1), at)
@@ -68,7 +68,7 @@ def suppressed(s: Site) -> tuple[Value, Value]:
     boxes, scores, most = s.rank(0, 2), s.rank(1, 1), s.number(2)
     n = fixed(scores.type.shape[0])
     if most < 0:
-        raise s.wrong(f"{most} boxes are chosen")
+        raise s.wrong(f"max_output_size is {most}, expected at least 0")
     share = s.scalar(3)
     overlap = s.g(NextAfter(), share, s.filled(-1, share))
     limit = s.g.constant(np.array(most, np.int64))

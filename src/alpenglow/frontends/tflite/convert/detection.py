@@ -35,11 +35,11 @@ def detection(s: Site) -> Made:
     n, classes = scores.type.shape[1:]
     if encodings.type.shape[0] != 1 or not known(n) or not known(classes):
         raise Needed("")
-    missing = [n for n in NEEDED if n not in options]
-    if missing:
-        raise s.wrong(f"options lack {', '.join(missing)}")
-    if not 0 < options["num_classes"] <= classes or options["max_detections"] < 1:
-        raise s.wrong(f"{scores.type} do not fit the options {options}")
+    s.check_options(options, NEEDED)
+    if not 0 < options["num_classes"] <= classes:
+        raise s.wrong(f"num_classes is {options['num_classes']}, expected 1 to {classes}")
+    if options["max_detections"] < 1:
+        raise s.wrong(f"max_detections is {options['max_detections']}, expected at least 1")
     boxes = decoded(s, options, encodings, anchors)
     background = int(classes - options["num_classes"])
     kept = (1, n, int(options["num_classes"]))
@@ -60,7 +60,8 @@ def decoded(s: Site, options: Options, encodings: Value, anchors: Value) -> Valu
     corners: list[list[Value]] = []
     for i, (place, size) in enumerate((("y_scale", "h_scale"), ("x_scale", "w_scale"))):
         if not options[place] or not options[size]:
-            raise s.wrong("a scale is 0")
+            raise s.wrong(f"{place} is {options[place]} and {size} is {options[size]}, "
+                          "expected other than 0")  # fmt: skip
         extent = column(anchors, 2 + i)
         shift = s.g(Mul(), column(encodings, i), s.filled(1 / options[place], extent))
         middle = s.g(Add(), s.g(Mul(), shift, extent), column(anchors, i))
@@ -87,8 +88,8 @@ Found = tuple[Value, Value, Value]
 
 def best_class(s: Site, options: Options, boxes: Value, scores: Value) -> Found:
     """Choose boxes whatever their class, by their best one."""
-    if options.get("max_classes_per_detection", 1) != 1:
-        raise s.refuse("more than one class is told of each box")
+    if (count := options.get("max_classes_per_detection", 1)) != 1:
+        raise s.unsupported(f"max_classes_per_detection {count}", "1, or use_regular_nms")
     n = scores.type.shape[1]
     best, kind = s.g.add(TopK(2, 1), [scores]).results
     flat = s.reshaped(best, (n,))

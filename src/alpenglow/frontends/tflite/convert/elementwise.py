@@ -11,7 +11,7 @@ from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX, DTYPES, FLOATS, INTS, PARTS
+from alpenglow.ir.types import COMPLEX, FLOATS, INTS, PARTS
 from alpenglow.ops.elementwise.activation import (
     Elu,
     Gelu,
@@ -145,7 +145,7 @@ def floor_mod(s: Site) -> Made:
 def nonzero(s: Site, y: Value) -> Value:
     """Return a divisor; raise ModelError if it is a constant 0 among integers, as TFLite does."""
     if y.type.dtype in INTS and y.array is not None and not y.array.all():
-        raise s.wrong("an integer is divided by 0")
+        raise s.wrong("a constant divisor of integers contains 0, expected entries other than 0")
     return y
 
 
@@ -198,9 +198,7 @@ def cast(s: Site) -> Made:
 
     Of a complex number the real part is left, and what becomes one has no imaginary part.
     """
-    x, to = s.input(0), s.output().dtype
-    if to not in DTYPES:
-        raise s.refuse(f"there is no {to} in a graph")
+    x, to = s.input(0), s.result_dtype()
     if x.type.dtype in COMPLEX and to not in COMPLEX:
         x = bare_parts(s.g, x)[0]
     elif to in COMPLEX and x.type.dtype not in COMPLEX:
@@ -240,7 +238,7 @@ def dequantize(s: Site) -> Made:
     """Halves become wider; what is quantised is refused before."""
     x = s.input(0)
     if x.type.dtype not in FLOATS:
-        raise s.refuse(f"{x.type} has no scale")
+        raise s.unsupported(f"input {x.type} without a scale", "quantized or float input")
     return s.cast(x, s.output().dtype)
 
 
@@ -256,9 +254,10 @@ def fake_quant(s: Site) -> Made:
     low, high = np.float32(s.option("min")), np.float32(s.option("max"))
     bits = s.option("num_bits")
     if s.option("narrow_range"):
-        raise s.refuse("its range is narrow, as those of weights are")
+        raise s.unsupported("narrow_range=true", "narrow_range=false")
     if not (2 <= bits <= 16 and low <= 0 <= high and low < high):
-        raise s.wrong(f"{bits} bits from {low} to {high} do not hold 0")
+        raise s.wrong(f"num_bits is {bits}, min is {low} and max is {high}, "
+                      "expected 2 to 16 bits and min <= 0 <= max with min < max")  # fmt: skip
     last = np.float32((1 << bits) - 1)
     scale = (high - low) / last
     zero = np.clip(np.floor(np.float32(0.5) - low / scale), 0, last)

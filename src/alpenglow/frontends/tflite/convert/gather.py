@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from alpenglow.frontends.presume import fixed
+from alpenglow.frontends.tflite.file.schema import Combiner
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
@@ -36,7 +37,8 @@ def gather(s: Site) -> Made:
     if not batch:
         return s.g(Gather(axis), data, indices)
     if not 0 < batch <= min(axis, indices.type.rank):
-        raise s.wrong(f"{batch} axes of {data.type} and {indices.type} are in common")
+        raise s.wrong(f"batch_dims is {batch}, expected 0 to {min(axis, indices.type.rank)} "
+                      f"for axis {axis} and indices {indices.type}")  # fmt: skip
     rank, between = data.type.rank, range(batch, axis)
     front = s.g(Transpose((*range(batch), axis, *between, *range(axis + 1, rank))), data)
     found = s.g(GatherNd(batch), front, s.reshaped(indices, (*indices.type.shape, 1)))
@@ -55,9 +57,7 @@ def gather_nd(s: Site) -> Made:
 @on("SCATTER_ND", moves=True)
 def scatter_nd(s: Site) -> Made:
     """Updates of one place are added up."""
-    updates, shape = s.input(1), s.dims(2)
-    if any(known(d) and d < 0 for d in shape):
-        raise s.wrong(f"the shape is {shape}")
+    updates, shape = s.input(1), s.shape(2)
     return _added(s, shape, places(s, s.input(0), shape), updates)
 
 
@@ -71,7 +71,7 @@ def sparse_to_dense(s: Site) -> Made:
     """Values at places, and a default elsewhere; of places on one axis the last may be left out."""
     indices, shape, values = s.input(0), s.dims(1), s.input(2)
     if indices.type.rank > 2:
-        raise s.wrong(f"indices are {indices.type}")
+        raise s.wrong(f"indices is {indices.type}, expected rank 0 to 2")
     if indices.type.rank < 2:
         count = indices.type.shape[0] if indices.type.rank else 1
         indices = s.reshaped(indices, (count, 1))
@@ -84,7 +84,8 @@ def places(s: Site, indices: Value, shape: Sequence[Dim]) -> Value:
     """Return tuples of indices, each of which must lie in a tensor of this shape."""
     depth = fixed(indices.type.shape[-1]) if indices.type.rank else 0
     if indices.type.dtype not in INTS or not 0 < depth <= len(shape):
-        raise s.wrong(f"{indices.type} are no places in a shape of {tuple(shape)}")
+        raise s.wrong(f"indices is {indices.type}, expected integers with 1 to {len(shape)} "
+                      f"elements on the last axis for shape {tuple(shape)}")  # fmt: skip
     return s.tuples(indices, shape[:depth], negative=False)
 
 
@@ -93,10 +94,6 @@ def embedding_lookup(s: Site) -> Made:
     rows = s.input(1)
     indices = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
     return s.g(Gather(0), rows, indices)
-
-
-COMBINERS = ("sum", "mean", "sqrtn")
-"""What the numbers of `CombinerType` stand for."""
 
 
 @on("EMBEDDING_LOOKUP_SPARSE", "EmbeddingLookupSparseOptions")
@@ -108,12 +105,11 @@ def embedding_lookup_sparse(s: Site) -> Made:
     """
     ids, where, weights, rows = s.rank(0, 1), s.rank(1, 2), s.rank(3, 1), s.input(4)
     shape = s.dims(2)
-    how = s.option("combiner")
-    if not 0 <= how < len(COMBINERS):
-        raise s.wrong(f"combiner is {how}, which is not defined")
+    how = s.choice("combiner", Combiner)
     n, kept, inner = ids.type.shape[0], shape[:-1], rows.type.shape[1:]
     if where.type.shape != (n, len(shape)) or weights.type.shape != (n,) or not kept:
-        raise s.wrong(f"{ids.type}, {where.type} and {weights.type} are no rows in {tuple(shape)}")
+        raise s.wrong(f"indices is {where.type} and weights is {weights.type}, expected shapes "
+                      f"({n}, {max(len(shape), 2)}) and ({n},), dense_shape {shape}")  # fmt: skip
     ones = (1,) * len(inner)
     index = s.within(ids, 0, rows.type.shape[0] - 1, "the number of a row")
     row = s.reshaped(weights, (n, *ones))
@@ -121,11 +117,11 @@ def embedding_lookup_sparse(s: Site) -> Made:
     at = s.g(Slice((0, 0), (n, len(kept)), (1, 1)), where)
     at = places(s, at, kept)
     total = _added(s, (*kept, *inner), at, updates)
-    if COMBINERS[how] == "sum":
+    if how == Combiner.SUM:
         return total
-    squares = s.g(Mul(), row, row) if COMBINERS[how] == "sqrtn" else row
+    squares = s.g(Mul(), row, row) if how == Combiner.SQRTN else row
     share = _added(s, (*kept, *ones), at, squares)
-    share = s.g(Sqrt(), share) if COMBINERS[how] == "sqrtn" else share
+    share = s.g(Sqrt(), share) if how == Combiner.SQRTN else share
     none = s.apply(Equal(), share, s.filled(0, share))
     return s.apply(Div(), total, s.g(Where(), none, s.filled(1, share), share))
 
@@ -137,7 +133,7 @@ def hashtable_lookup(s: Site) -> Made:
     wanted, keys, rows = s.rank(0, 1), s.rank(1, 1), s.input(2)
     n, m = wanted.type.shape[0], keys.type.shape[0]
     if not rows.type.rank or rows.type.shape[0] != m:
-        raise s.wrong(f"{rows.type} has not a row for each of {keys.type}")
+        raise s.wrong(f"value is {rows.type}, expected {m} rows, as many as keys")
     same = s.apply(Equal(), s.reshaped(wanted, (n, 1)), s.reshaped(keys, (1, m)))
     there = s.cast(same, "u8")
     found = s.g(ReduceMax((1,), False), there)
@@ -164,7 +160,7 @@ def top_k(s: Site) -> Made:
     axis = s.axis(-1, x.type.rank)
     extent = x.type.shape[axis]
     if k < 0 or (known(extent) and k > extent):
-        raise s.wrong(f"{k} elements are taken of {x.type}")
+        raise s.wrong(f"k is {k}, expected 0 to {extent} for {x.type}")
     values, indices = s.g.add(TopK(axis, k), [x]).results
     return [values, s.cast(indices, s.output(1).dtype)]
 
@@ -172,11 +168,11 @@ def top_k(s: Site) -> Made:
 @on("SEGMENT_SUM")
 def segment_sum(s: Site) -> Made:
     """Rows with one number are added up; the last number says how many there are."""
-    data, ids = s.input(0), s.constant(1)
-    if ids.ndim != 1 or (ids.size and (np.diff(ids) < 0).any()):
-        raise s.wrong("the numbers of rows do not rise")
+    data, segment_ids, ids = s.input(0), s.rank(1, 1), s.constant(1)
+    if (np.diff(ids) < 0).any():
+        raise s.wrong("segment_ids decreases, expected entries in ascending order")
     count = int(ids[-1]) + 1 if ids.size else 0
-    return segments(s, data, s.input(1), count, "add")
+    return segments(s, data, segment_ids, count, "add")
 
 
 @on("UNSORTED_SEGMENT_SUM")
@@ -191,7 +187,8 @@ def segments(s: Site, data: Value, ids: Value, count: int, how: str) -> Value:
     """Return what rows of data with the same number come to, `count` of them."""
     depth = ids.type.rank
     if count < 0 or ids.type.shape != data.type.shape[:depth]:
-        raise s.wrong(f"{ids.type} are no {count} numbers for rows of {data.type}")
+        raise s.wrong(f"segment_ids is {ids.type} for {count} segments of data {data.type}, "
+                      "expected the first dimensions of data, and at least 0 segments")  # fmt: skip
     dtype = DTYPES[data.type.dtype]
     limits = np.finfo(dtype) if data.type.dtype in FLOATS else np.iinfo(dtype)
     start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[how]
@@ -205,9 +202,9 @@ def bucketize(s: Site) -> Made:
     """How many of the boundaries, which rise, are not above an element."""
     x, bounds = s.input(0), s.option("boundaries")
     if any(a > b for a, b in pairwise(bounds)):
-        raise s.wrong("the boundaries do not rise")
+        raise s.wrong("boundaries decreases, expected entries in ascending order")
     if x.type.dtype not in FLOATS:
-        raise s.refuse(f"elements are {x.type.dtype}")
+        raise s.unsupported(f"dtype {x.type.dtype}", "float dtypes")
     row = s.g.constant(np.array(bounds, x.type.numpy))
     above = s.apply(GreaterOrEqual(), s.reshaped(x, (*x.type.shape, 1)), row)
     return s.g(ReduceSum((x.type.rank,), False), s.cast(above, "i32"))

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import Needed, fixed, presume
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import Dim, ceil_div, known
+from alpenglow.ir.dims import Dim, ceil_div
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS
 from alpenglow.ops.elementwise.arithmetic import Add
@@ -32,32 +33,35 @@ def rank(s: Site) -> Made:
 
 @on("FILL", moves=True)
 def fill(s: Site) -> Made:
-    wanted = s.dims(0)
-    if any(known(d) and d < 0 for d in wanted):
-        raise s.wrong(f"the shape is {wanted}")
-    return stretch(s.g, s.scalar(1), wanted)
+    return stretch(s.g, s.scalar(1), s.shape(0))
 
 
 @on("RANGE")
 def number_range(s: Site) -> Made:
     dtypes = {s.input(i).type.dtype for i in range(3)}
     if len(dtypes) != 1:
-        raise s.wrong(f"operands are of {', '.join(sorted(dtypes))}")
+        raise s.wrong(f"operands have dtypes {', '.join(sorted(dtypes))}, expected one dtype")
     dtype = dtypes.pop()
     if dtype in FLOATS:
         start, limit, step = (s.constant(i).reshape(-1)[0] for i in range(3))
         if step == 0 or (limit - start) * step < 0:
-            raise s.wrong(f"from {start} to {limit} by {step}")
+            raise astray(s, start, limit, step)
         count = math.ceil(abs((limit - start) / step))  # rounded as elements are, like TFLite
         return s.g(Range(count, float(start), float(step), dtype))
     (first,), (last,), (delta,) = s.dims(0), s.dims(1), s.ints(2)
     reach = last - first if delta > 0 else first - last
     if delta == 0 or not presume(reach, ">="):
-        raise s.wrong(f"from {first} to {last} by {delta}")
+        raise astray(s, first, last, delta)
     steps: Dim = ceil_div(reach, abs(delta))
     if isinstance(first, int):
         return s.g(Range(steps, first, delta, dtype))
     return s.apply(Add(), s.g(Range(steps, 0, delta, dtype)), s.scalar(0))
+
+
+def astray(s: Site, start: object, limit: object, delta: object) -> ModelError:
+    """Return the error for a range whose step is 0 or leads away from its limit."""
+    return s.wrong(f"start is {start}, limit is {limit} and delta is {delta}, "
+                   "expected delta other than 0 that leads from start to limit")  # fmt: skip
 
 
 @on("BROADCAST_ARGS")
@@ -73,7 +77,7 @@ def broadcast_args(s: Site) -> Made:
 def matrix_diag(s: Site) -> Made:
     x = s.input(0)
     if not x.type.rank:
-        raise s.wrong(f"{x.type} has no axis")
+        raise s.wrong(f"diagonal is {x.type}, expected rank 1 or more")
     n = x.type.shape[-1]
     row = stretch(s.g, s.reshaped(x, (*x.type.shape, 1)), (*x.type.shape, n))
     return on_diagonal(s, row, s.filled(0, row))
@@ -82,11 +86,13 @@ def matrix_diag(s: Site) -> Made:
 @on("MATRIX_SET_DIAG", moves=True)
 def matrix_set_diag(s: Site) -> Made:
     x, diagonal = s.input(0), s.input(1)
+    misfit = s.wrong(f"diagonal is {diagonal.type}, expected […, min(m, n)] "
+                     f"for input […, m, n], which is {x.type}")  # fmt: skip
     if x.type.rank < 2 or diagonal.type.rank != x.type.rank - 1:
-        raise s.wrong(f"{diagonal.type} is no diagonal of {x.type}")
+        raise misfit
     rows, columns = map(fixed, x.type.shape[-2:])
     if diagonal.type.shape[-1] != min(rows, columns):
-        raise s.wrong(f"{diagonal.type} is no diagonal of {x.type}")
+        raise misfit
     outer = diagonal.type.shape[:-1]
     lying = (*outer, rows, 1) if rows <= columns else (*outer, 1, columns)
     return on_diagonal(s, stretch(s.g, s.reshaped(diagonal, lying), x.type.shape), x)

@@ -30,10 +30,9 @@ OF_REGION = ("left_rotation_idx", "right_rotation_idx", "target_rotation_radians
 def options_of(s: Site, *names: str) -> dict[str, Any]:
     """Return the options of version 2; raise ModelError if one is missing."""
     if s.step.payload.operator.version != 2:
-        raise s.refuse(f"version {s.step.payload.operator.version} is not read, only 2")
+        raise s.unsupported(f"version {s.step.payload.operator.version}", "version 2")
     options = values(s.step.payload.operator.custom_options()) if names else {}
-    if missing := [n for n in names if n not in options]:
-        raise s.wrong(f"options lack {', '.join(missing)}")
+    s.check_options(options, names)
     return options
 
 
@@ -46,10 +45,12 @@ def landmarks_to_matrix(s: Site) -> Made:
     chosen, ends = options["subset_idxs"], [options[n] for n in OF_REGION[:2]]
     whole = isinstance(chosen, tuple) and all(isinstance(i, int) for i in (*chosen, *ends))
     if not whole or not chosen or not all(0 <= i < count for i in (*chosen, *ends)):
-        raise s.wrong(f"options choose landmarks that {points.type} has not")
+        raise s.wrong(f"subset_idxs is {chosen} and the rotation_idx options are {ends}, "
+                      f"expected at least 1 index each, from 0 to {count - 1}")  # fmt: skip
     g, size = s.g, [options["output_width"], options["output_height"]]
-    if min(size) <= 0 or min(options["scale_x"], options["scale_y"]) <= 0:
-        raise s.wrong(f"a region is {size[0]} by {size[1]}")
+    least = min(OF_REGION[3:], key=lambda name: options[name])
+    if options[least] <= 0:
+        raise s.wrong(f"{least} is {options[least]}, expected more than 0")
 
     def column(axis: int, rows: list[int]) -> Value:
         line = g(Slice((0, 0, axis), (1, count, 1), (1, 1, 1)), points)
@@ -102,7 +103,8 @@ def transform_landmarks(s: Site) -> Made:
     x, matrix = s.rank(0, 3), s.rank(1, 3)
     one, count, width = x.type.shape
     if matrix.type.shape != (1, 4, 4) or one != 1 or width not in (2, 3):
-        raise s.wrong(f"{x.type} are no landmarks for {matrix.type}")
+        raise s.wrong(f"operands are {x.type} and {matrix.type}, "
+                      "expected landmarks [1, N, 2 or 3] and a matrix [1, 4, 4]")  # fmt: skip
     columns = [s.g(Slice((0, 0, i), (1, count, 1), (1, 1, 1)), x) for i in range(int(width))]
     return s.g(Concat(2), *moved(s, matrix, columns[0], columns[1], False), *columns[2:])
 
@@ -116,7 +118,8 @@ def transform_tensor(s: Site) -> Made:
     one, rows, columns, channels = x.type.shape
     rows, columns = fixed(rows), fixed(columns)
     if matrix.type.shape != (1, 4, 4) or one != 1 or min(high, wide, rows, columns) < 1:
-        raise s.wrong(f"nothing is cut out of {x.type} by {matrix.type}")
+        raise s.wrong(f"operands are {x.type} and {matrix.type} for an output of {high} by {wide}, "
+                      "expected [1, H, W, C], [1, 4, 4] and sizes of at least 1")  # fmt: skip
     g = s.g
     grid = np.meshgrid(np.arange(wide, dtype=np.float32), np.arange(high, dtype=np.float32))
     across, down = (g.constant(v.reshape(-1)) for v in grid)

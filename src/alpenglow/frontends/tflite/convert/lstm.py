@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from alpenglow.frontends.tflite.convert.recurrent import (
     FORMULAS,
     both,
+    check_inputs,
     floats,
     in_order,
     in_time,
@@ -53,15 +54,19 @@ BACKWARD = Layer(18, 22, 26, 29, 33, 37, 38, 999)
 
 @on("UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions")
 def unidirectional_sequence_lstm(s: Site) -> Made:
-    if s.option("diagonal_recurrent_tensors"):
-        raise s.refuse("recurrent weights are diagonals")
+    check_recurrent(s)
     return in_order(s, run(s, in_time(s, s.rank(0, 3)), Layer(), False))
+
+
+def check_recurrent(s: Site) -> None:
+    """Raise UnsupportedError if recurrent weights are diagonals."""
+    if s.option("diagonal_recurrent_tensors"):
+        raise s.unsupported("diagonal_recurrent_tensors=true", "false")
 
 
 @on("BIDIRECTIONAL_SEQUENCE_LSTM", "BidirectionalSequenceLSTMOptions")
 def bidirectional_sequence_lstm(s: Site) -> Made:
-    if any(s.optional(i) is not None for i in range(39, 48)):
-        raise s.refuse("it has an auxiliary input")
+    check_inputs(s, *range(39, 48))
     x = in_time(s, s.rank(0, 3))
     return both(s, run(s, x, FORWARD, False), run(s, x, BACKWARD, True))
 
@@ -79,10 +84,9 @@ def lstm(s: Site) -> Made:
 def basic(s: Site) -> Made:
     """Return the results of a step whose gates i, c, f, o are one product of x and h."""
     x, h, bias, c = (s.input(i) for i in (0, 1, 3, 4))
-    if s.choice("fused_activation_function", Activation) != Activation.TANH:
-        raise s.refuse("its activation is other than TANH")
+    s.activation(Activation.TANH)
     if is_dynamic(s, 2):
-        raise s.refuse("its weights alone are integers")
+        raise s.unsupported("kernel_type BASIC with quantized weights", "float weights")
     joined = s.g(Concat(1), x, h)
     sums = s.apply(Add(), times(s, joined, 2), bias)
     batch, units = c.type.shape
@@ -96,13 +100,9 @@ def run(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
     """Return what a layer makes of x[T, B, I], and keep its state."""
     plain = s.optional(at.projection) is None and s.optional(at.norms + 1) is None
     plain &= not is_dynamic(s, at.weights + 1)
-    if plain and not s.option("cell_clip") and activation(s) in FORMULAS:
+    if plain and not s.option("cell_clip") and s.activation(*Activation) in FORMULAS:
         return whole(s, x, at, reverse)
     return written_out(s, x, at, reverse)
-
-
-def activation(s: Site) -> Activation:
-    return s.choice("fused_activation_function", Activation)
 
 
 def whole(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
@@ -120,7 +120,7 @@ def whole(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
         forget, out = peepholes[1], peepholes[2]
         into = s.g(Neg(), forget) if peepholes[0] is None else peepholes[0]
         rows = s.g(Concat(0), *(s.reshaped(v, (1, v.type.shape[0])) for v in (into, out, forget)))
-    f = FORMULAS[activation(s)]
+    f = FORMULAS[s.activation(*FORMULAS)]
     op = Lstm(reverse, (SIGMOID, f, f))
     y, h, c = s.g.add(op, [sums, r, s.input(at.h), s.input(at.c), rows]).results
     s.assign(at.h, h)
@@ -137,8 +137,7 @@ def gates(s: Site, first: int) -> list[Value]:
 
 def written_out(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
     """Return what steps make, one after the other."""
-    if activation(s) != Activation.TANH:
-        raise s.refuse("its activation is other than TANH")
+    s.activation(Activation.TANH)
     state = s.input(at.h), s.input(at.c)
     made, (h, c) = one_by_one(s, x, reverse, state, lambda row, h, c: step(s, row, h, c, at))
     s.assign(at.h, h)
@@ -156,13 +155,13 @@ def step(s: Site, x: Value, h: Value, c: Value, at: Layer) -> tuple[Value, Value
         i = s.g(sigmoid, gate(s, x, h, at, 0, c))
     g = s.g(tanh, gate(s, x, h, at, 2, None))
     after = s.g(Add(), s.g(Mul(), f, c), s.g(Mul(), i, g))
-    after = limited(s, after, s.option("cell_clip"))
+    after = limited(s, after, clip_of(s, "cell_clip"))
     y = s.g(Mul(), s.g(sigmoid, gate(s, x, h, at, 3, after)), s.g(tanh, after))
     projection, bias = s.optional(at.projection), s.optional(at.projection + 1)
     if projection is not None:
         y = times(s, y, at.projection)
         y = y if bias is None else s.apply(Add(), y, bias)
-        y = limited(s, y, s.option("proj_clip"))
+        y = limited(s, y, clip_of(s, "proj_clip"))
     return y, after
 
 
@@ -179,9 +178,15 @@ def gate(s: Site, x: Value, h: Value, at: Layer, k: int, cell: Value | None) -> 
 
 def limited(s: Site, x: Value, most: float) -> Value:
     """Return x limited to what is no larger than `most`, unless that is 0."""
-    if most < 0:
-        raise s.wrong(f"values are limited to {most}")
     return s.g(Clip(-most, most), x) if most else x
+
+
+def clip_of(s: Site, option: str) -> float:
+    """Return the limit of an option, 0 for none; raise ModelError if it is negative."""
+    clip = float(s.option(option))
+    if clip < 0:
+        raise s.wrong(f"{option} is {clip:g}, expected at least 0")
+    return clip
 
 
 on_quantised("LSTM")(of_floats(lstm))

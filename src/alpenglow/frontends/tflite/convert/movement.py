@@ -13,7 +13,7 @@ from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import DTYPES, width
+from alpenglow.ir.types import width
 from alpenglow.ops.elementwise.select import BitCast
 from alpenglow.ops.tensor.movement import Concat, Transpose, stretch
 from alpenglow.ops.tensor.order import ReverseSequence
@@ -31,7 +31,8 @@ def reshape(s: Site) -> Made:
 def reshaped(s: Site, x: Value, wanted: Sequence[Dim]) -> Value:
     """Return x in the shape `wanted`, in which -1 takes what is left."""
     if wanted.count(-1) > 1 or any(known(d) and d < -1 for d in wanted):
-        raise s.wrong(f"the shape is {tuple(wanted)}")
+        raise s.wrong(f"new_shape is {tuple(wanted)}, expected at most one -1 and no other "
+                      "negative entry")  # fmt: skip
     return s.reshaped(x, filled_in(s.kind, x.type, wanted))
 
 
@@ -48,7 +49,7 @@ def squeeze(s: Site) -> Made:
         raise Needed("")
     for i in gone:
         if not presume(shape[i] - 1, "=="):
-            raise s.wrong(f"axis {i} of {x.type} has not extent 1")
+            raise s.wrong(f"squeeze_dims has axis {i} of {x.type}, expected dimension 1 there")
     return s.reshaped(x, [d for i, d in enumerate(shape) if i not in gone])
 
 
@@ -83,7 +84,7 @@ def beside(s: Site, x: Value, first: Value, axis: int) -> Value:
     Open extents are presumed to be those that they must be.
     """
     if x.type.rank != first.type.rank:
-        raise s.wrong(f"{x.type} does not continue {first.type} along axis {axis}")
+        raise s.wrong(f"an operand is {x.type}, expected rank {first.type.rank} as operand 0")
     shape: list[Dim] = list(x.type.shape)
     for i, (d, wanted) in enumerate(zip(x.type.shape, first.type.shape, strict=True)):
         if i != axis and is_open(d - wanted) and presume(d - wanted, "=="):
@@ -99,7 +100,8 @@ def pack(s: Site) -> Made:
     axis = s.axis(s.option("axis"), x.rank + 1)
     shape = (*x.shape[:axis], 1, *x.shape[axis:])
     if any(v.type.rank != x.rank for v in xs) or len(xs) != s.option("values_count"):
-        raise s.wrong(f"operands {[v.type for v in xs]} are not packed")
+        raise s.wrong(f"operands are {', '.join(str(v.type) for v in xs)}, "
+                      f"expected {s.option('values_count')} of one shape")  # fmt: skip
     if any(v.type != x for v in xs):
         xs = s.broadcast(*xs)
     return s.g(Concat(axis), *(s.reshaped(v, shape) for v in xs))
@@ -111,7 +113,8 @@ def unpack(s: Site) -> Made:
     axis = s.axis(s.option("axis"), x.type.rank)
     count = s.option("num")
     if count != len(s.step.outputs) or not presume(x.type.shape[axis] - count, "=="):
-        raise s.wrong(f"axis {axis} of {x.type} has not {count} elements")
+        raise s.wrong(f"num is {count}, expected the number of results, {len(s.step.outputs)}, "
+                      f"and the size of axis {axis} of {x.type}")  # fmt: skip
     kept = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
     return [s.reshaped(part, kept) for part in pieces(s.g, x, axis, (1,) * count)]
 
@@ -122,7 +125,8 @@ def split(s: Site) -> Made:
     axis = s.axis(s.number(0), x.type.rank)
     extent = x.type.shape[axis]
     if count < 1 or count != len(s.step.outputs) or not presume(extent % count, "=="):
-        raise s.wrong(f"axis {axis} of {x.type} is not cut into {count} parts")
+        raise s.wrong(f"num_splits is {count}, expected the number of results, "
+                      f"{len(s.step.outputs)}, and a divisor of axis {axis} of {x.type}")
     return pieces(s.g, x, axis, (extent // count,) * count)
 
 
@@ -132,19 +136,23 @@ def split_v(s: Site) -> Made:
     x, sizes = s.input(0), list(s.dims(1))
     axis = s.axis(s.number(2), x.type.rank)
     total: Dim = sum((d for d in sizes if d != -1), start=0)
+    misfit = s.wrong(
+        f"size_splits is {tuple(sizes)}, expected {len(s.step.outputs)} entries, at least 0 or one "
+        f"-1, whose sum is the size of axis {axis} of {x.type}"
+    )
     if sizes.count(-1) == 1:
         rest = x.type.shape[axis] - total
         sizes[sizes.index(-1)] = rest
         total = x.type.shape[axis]
         if not presume(rest, ">="):
-            raise s.wrong(f"{tuple(s.dims(1))} is more than axis {axis} of {x.type}")
+            raise misfit
     negative = any(known(d) and d < 0 for d in sizes)
     if (
         negative
         or len(sizes) != len(s.step.outputs)
         or not presume(total - x.type.shape[axis], "==")
     ):
-        raise s.wrong(f"{tuple(sizes)} are no parts of axis {axis} of {x.type}")
+        raise misfit
     return pieces(s.g, x, axis, sizes)
 
 
@@ -176,7 +184,7 @@ def reverse_sequence(s: Site) -> Made:
 def space_to_depth(s: Site) -> Made:
     x, size = s.rank(0, 4), block_size(s)
     if not all(presume(d % size, "==") for d in x.type.shape[1:3]):
-        raise s.wrong(f"{x.type} does not divide into blocks of {size}")
+        raise s.wrong(f"block_size is {size}, expected a divisor of axes 1 and 2 of {x.type}")
     return channels_last(s.g, movement.space_to_depth(s.g, channels_first(s.g, x), size, True))
 
 
@@ -184,7 +192,7 @@ def space_to_depth(s: Site) -> Made:
 def depth_to_space(s: Site) -> Made:
     x, size = s.rank(0, 4), block_size(s)
     if not presume(x.type.shape[3] % (size * size), "=="):
-        raise s.wrong(f"{x.type} does not divide into blocks of {size}")
+        raise s.wrong(f"block_size is {size}, expected its square to divide axis 3 of {x.type}")
     return channels_last(s.g, movement.depth_to_space(s.g, channels_first(s.g, x), size, True))
 
 
@@ -192,16 +200,14 @@ def block_size(s: Site) -> int:
     """Return the extent of blocks; raise ModelError unless it is positive."""
     size = int(s.option("block_size"))
     if size < 1:
-        raise s.wrong(f"blocks of {size}")
+        raise s.wrong(f"block_size is {size}, expected at least 1")
     return size
 
 
 @on("BITCAST")
 def bitcast(s: Site) -> Made:
     """The bits of elements read as another type; narrower ones are a last axis."""
-    x, to = s.input(0), s.output().dtype
-    if to not in DTYPES:
-        raise s.refuse(f"there is no {to} in a graph")
+    x, to = s.input(0), s.result_dtype()
     if width(to) != width(x.type.dtype):
-        raise s.refuse(f"the bits of {x.type} are read as {to}")
+        raise s.unsupported(f"conversion of {x.type.dtype} to {to}", "dtypes of the same width")
     return s.g(BitCast(to), x)

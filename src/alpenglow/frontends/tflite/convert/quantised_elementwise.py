@@ -22,6 +22,7 @@ from alpenglow.frontends.tflite.gemmlowp import (
 )
 from alpenglow.frontends.tflite.quantised import (
     alike,
+    check_symmetric,
     fixed,
     grid,
     is_reference,
@@ -74,7 +75,7 @@ def _sum(s: Site, op: Op) -> Value:
         return _sum_shifted_once(s, op, a / c, b / c)
     if dtype != "i16":
         return _sum_shifted_up(s, op, 20)
-    _check_symmetric(s)
+    check_symmetric(s, grid(s, 0), grid(s, 1), result_grid(s))
     powers = [power_of_two(r) for r in (a, b, c)]
     if s.option("pot_scale_int16") and None not in powers:
         return _sum_of_powers(s, op, [p for p in powers if p is not None])
@@ -85,11 +86,6 @@ def _sum_shifted_up(s: Site, op: Op, bits: int) -> Value:
     """Return a sum of terms moved up, as the reference kernels make it."""
     terms, twice = _terms(s, bits)
     return _combined(s, terms, op, _ratio(s, twice, bits))
-
-
-def _check_symmetric(s: Site) -> None:
-    if any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
-        raise s.wrong("zero points of i16 are not 0")
 
 
 def _sum_shifted_once(s: Site, op: Op, a: np.float32, b: np.float32) -> Value:
@@ -111,9 +107,11 @@ def _sum_shifted_once(s: Site, op: Op, a: np.float32, b: np.float32) -> Value:
 
 def _ratio(s: Site, scale: float, bits: int) -> Array:
     """Return the multiplier for sums of terms that were moved up; raise if it is too great."""
-    ratio = scale / (2.0**bits * one(s, result_grid(s))[0])
+    given = one(s, result_grid(s))[0]
+    ratio = scale / (2.0**bits * given)
     if ratio >= 1:
-        raise s.refuse(f"the scale of its result is {2.0**bits * ratio:g} times too small")
+        least = scale / 2.0**bits
+        raise s.refuse(f"scale of the result is {given:g}, expected more than {least:g}")
     return fixed(np.array(ratio))
 
 
@@ -137,10 +135,11 @@ def _sum_of_powers(s: Site, op: Op, powers: Sequence[int]) -> Value:
     """Return a sum of i16 whose scales are powers of two, the greater one that of the result."""
     down = [powers[2] - p for p in powers[:2]]
     if min(down) != 0:
-        raise s.refuse(f"scales are 2^{', 2^'.join(map(str, powers))}")
+        raise s.refuse(f"scale of the result is 2^{powers[2]}, expected 2^{max(powers[:2])}, the "
+                       "greater scale of the operands, for pot_scale_int16")  # fmt: skip
     x, y = s.required()
     if isinstance(op, Add) and x.type.shape != y.type.shape:
-        raise s.refuse("its scales are powers of two, and its operands are stretched")
+        raise s.unsupported("broadcasting with pot_scale_int16", "operands of one shape")
     terms = [divided(Wide.of(s.g, v), n).narrow("i32") for v, n in zip((x, y), down, strict=True)]
     return stretched(s, terms, lambda *v: narrowed(s, s.g(op, *v), activation=True))
 
@@ -150,7 +149,7 @@ def mul(s: Site) -> Made:
     dtype = alike(s, "i8", "u8", "i16")
     a, b, c = scales_of(s, 0, 1)
     if dtype == "i16":
-        _check_symmetric(s)
+        check_symmetric(s, grid(s, 0), grid(s, 1), result_grid(s))
     terms = [less_zero(s, i) for i in (0, 1)]
     if not is_reference(s) and 2.0**-16 <= a * b / c < 2.0**8:
         parts = [[float(a)], [float(b)]]
@@ -175,12 +174,12 @@ def div(s: Site) -> Made:
     quotient is 0.  A divisor that stands for 0 ends the call.
     """
     dtype = alike(s, "i8", "u8", "i16")
-    if dtype == "i16":
-        _check_symmetric(s)
     a, b, c = scales_of(s, 0, 1)
+    if dtype == "i16":
+        check_symmetric(s, grid(s, 0), grid(s, 1), result_grid(s))
     held, exponent = multiplier(float(a / (b * c)))
-    if exponent > (15 if dtype == "i16" else 23):
-        raise s.refuse(f"the scale of its result is {float(c):g}, too small for its operands")
+    if exponent > (most := 15 if dtype == "i16" else 23):
+        raise s.refuse(f"scale of the result is {c:g}, expected more than {a / b / 2**most:g}")
     low, high = limits(s, activation=True, reference=True)
     zero = one(s, result_grid(s))[1]
 
@@ -220,7 +219,8 @@ def prelu(s: Site) -> Made:
     """Slopes beside i16 are of i8."""
     dtypes = [s.declared(i).dtype for i in (0, 1)] + [s.output().dtype]
     if dtypes not in (["i8"] * 3, ["u8"] * 3, ["i16", "i8", "i16"]):
-        raise s.refuse(f"there is nothing for {', '.join(dtypes)}")
+        raise s.unsupported(f"{', '.join(dtypes)} as dtypes of input, alpha and result",
+                            "i8 for all", "u8 for all", "i16 with alpha of i8")  # fmt: skip
     a, slope, b = scales_of(s, 0, 1)
     above, below = (fixed(np.array(r, np.float64)) for r in (a / b, a * slope / b))
 
@@ -238,14 +238,15 @@ def compared(op: Op, negated: bool = False) -> Converter:
     def convert(s: Site) -> Made:
         dtypes, grids = {s.declared(i).dtype for i in (0, 1)}, [grid(s, i) for i in (0, 1)]
         if len(dtypes) > 1 or not dtypes <= {"i8", "u8", "i16"}:
-            raise s.refuse(f"there is nothing for {' beside '.join(sorted(dtypes))}")
+            raise s.unsupported(f"comparison of {' with '.join(sorted(dtypes))}",
+                                "operands of one dtype, i8, u8 or i16")  # fmt: skip
         scales = [one(s, g)[0] for g in grids]
         if dtypes == {"i16"} and not isinstance(op, Equal):
             if scales[0] != scales[1]:
-                raise s.refuse("its kernel knows nothing of scales of i16, and they differ")
+                raise s.unsupported(f"comparison of i16 with scales {scales}", "equal scales")
             return s.apply(op, s.input(0), s.input(1))
         if max(scales) >= 1:
-            raise s.refuse(f"its operands have scales {scales}, expected less than 1")
+            raise s.refuse(f"scales of the operands are {scales}, expected less than 1")
         terms = [_moved(s, i, 8, multiplier(scale)) for i, scale in enumerate(scales)]
         both = stretched(s, terms, lambda *v: s.g(op, *v))
         return s.g(BitNot(), both) if negated else both

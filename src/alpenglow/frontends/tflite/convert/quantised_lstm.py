@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
-from alpenglow.frontends.tflite.convert.lstm import Layer, activation, unidirectional_sequence_lstm
+from alpenglow.frontends.tflite.convert.lstm import (
+    Layer,
+    check_recurrent,
+    clip_of,
+    unidirectional_sequence_lstm,
+)
 from alpenglow.frontends.tflite.convert.recurrent import in_order, in_time, one_by_one
 from alpenglow.frontends.tflite.file.model import Grid
 from alpenglow.frontends.tflite.file.schema import Activation
@@ -43,14 +47,17 @@ def quantised_unidirectional_sequence_lstm(s: Site) -> Made:
     if s.declared(0).dtype == "f32":
         return unidirectional_sequence_lstm(s)
     x, h, c = s.rank(0, 3), s.input(AT.h), s.input(AT.c)
-    if [v.type.dtype for v in (x, h, c)] != ["i8", "i8", "i16"] or s.output().dtype != "i8":
-        raise s.refuse(f"it is of {x.type.dtype}, with a state of {h.type.dtype}, {c.type.dtype}")
-    if activation(s) != Activation.TANH or s.optional(AT.norms + 1) is not None:
-        raise s.refuse("its activation is other than TANH, or gates are normed")
-    if s.option("diagonal_recurrent_tensors"):
-        raise s.refuse("recurrent weights are diagonals")
+    dtypes = [*(v.type.dtype for v in (x, h, c)), s.output().dtype]
+    if dtypes != ["i8", "i8", "i16", "i8"]:
+        raise s.unsupported(f"{', '.join(dtypes)} as dtypes of input, output state, cell state and "
+                            "result", "i8, i8, i16, i8")  # fmt: skip
+    s.activation(Activation.TANH)
+    if s.optional(AT.norms + 1) is not None:
+        raise s.unsupported("layer normalization of i8", "layer normalization with float input")
+    check_recurrent(s)
+    # LiteRT's kernel mixes these up.
     if s.optional(AT.projection) is not None and s.optional(AT.peepholes + 1) is not None:
-        raise s.refuse("it has a projection and peepholes, which LiteRT's kernel mixes up")
+        raise s.unsupported("a projection with peepholes for i8", "one of them, or float input")
     layer = Integers(s)
     state = h, c
     made, (h, c) = one_by_one(s, in_time(s, x), False, state, layer.step)
@@ -66,7 +73,8 @@ class Integers:
         self.s = s
         power = power_of_two(np.float32(self._one(AT.c)[0]))
         if power is None or not -15 <= power <= -9:
-            raise s.refuse(f"the scale of cells is {self._one(AT.c)[0]:g}, no power of two for it")
+            raise s.refuse(f"scale of the cell state is {self._one(AT.c)[0]:g}, "
+                           "expected a power of two from 2^-15 to 2^-9")  # fmt: skip
         self.power = power
         numbers = between(-1 << 15, (1 << 15) - 1)
         self.sigmoid = s.g.constant(logistic(numbers, 3, WIDTH).astype(np.int16))
@@ -74,12 +82,14 @@ class Integers:
         of_cells = tangent(numbers, 15 + power, WIDTH)
         self.tanh_of_cells = s.g.constant(of_cells.astype(np.int16))
         if len(s.step.payload.intermediates) < 5 or s.step.payload.intermediates[4].grid is None:
-            raise s.wrong("it does not say what its results are before a projection")
+            raise s.wrong("intermediates[4] is missing or has no scale, "
+                          "expected the quantization of the hidden state")  # fmt: skip
         self.hidden = s.step.payload.intermediates[4].grid
         if s.optional(AT.projection) is not None:  # the kernel subtracts the zero point there
             zeros = tuple(-z for z in self.hidden.zeros)
             if max(zeros) > HIGH:
-                raise s.refuse(f"its results have zero point {-max(zeros)} before a projection")
+                raise s.refuse(f"zero point of intermediates[4] is {-max(zeros)}, "
+                               f"expected at least {-HIGH} before a projection")  # fmt: skip
             self.hidden = Grid(self.hidden.scales, zeros, self.hidden.axis)
 
     def step(self, x: Value, h: Value, c: Value) -> tuple[Value, Value]:
@@ -140,9 +150,7 @@ class Integers:
 
         They have the scale of operand `of`, and are no larger than `most`.
         """
-        clip = self.s.option(option)
-        if clip < 0:
-            raise ModelError(f"{self.s.kind}: values are limited to {clip}")
+        clip = clip_of(self.s, option)
         steps = int(min(clip / self._one(of)[0], most))
         return limited(x, -steps, steps) if clip else x
 
@@ -151,7 +159,8 @@ class Integers:
         s = self.s
         weights = s.g(Transpose((1, 0)), s.rank(w, 2))
         if self._one(w)[1] or s.declared(w).dtype != "i8":
-            raise s.refuse(f"operand {w} is other than i8 with zero point 0")
+            raise s.refuse(f"weights (operand {w}) are {s.declared(w).dtype} with zero point "
+                           f"{self._one(w)[1]}, expected i8 with zero point 0")  # fmt: skip
         zero = s.g.constant(np.array(one(s, g)[1], np.int8))
         zeros = stretch(s.g, zero, x.type.shape), s.filled(0, weights)
         return Wide.of(s.g, s.g(MatMulInteger(), x, weights, *zeros))

@@ -45,8 +45,7 @@ def zero(s: Site) -> int:
 
 @on_quantised("CONCATENATION")
 def quantised_concatenation(s: Site) -> Made:
-    if s.choice("fused_activation_function", Activation) != Activation.NONE:
-        raise s.refuse("it is activated")
+    s.activation(Activation.NONE)
     if s.output().dtype != "u8":
         return moved(lambda s: joined(s, s.required()))(s)
     return joined(s, [on_grid_of_result(s, s.input(i), grid(s, i)) for i in s.given()])
@@ -69,9 +68,10 @@ def quantised_embedding_lookup(s: Site) -> Made:
         return moved(embedding_lookup)(s)
     rows, g = s.input(1), grid(s, 1)
     if rows.type.dtype not in ("i8", "i4"):  # whose bytes LiteRT takes for i8
-        raise s.refuse(f"rows are {rows.type}")
+        raise s.unsupported(f"a float result from value {rows.type}", "i8", "i4")
     if any(g.zeros) or not (g.uniform or g.axis == 0):
-        raise s.wrong("rows have zero points that are not 0, or scales by column")
+        raise s.wrong(f"value has zero points {sorted(set(g.zeros))} and quantized_dimension "
+                      f"{g.axis}, expected zero points 0 and one scale or axis 0")  # fmt: skip
     places = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
     chosen = s.cast(s.g(Gather(0), s.cast(rows, "i8"), places), "f32")
     scales = s.g.constant(np.array(g.scales, np.float32))

@@ -27,7 +27,15 @@ from alpenglow.frontends.tflite.convert.window import (
     sliding,
 )
 from alpenglow.frontends.tflite.dynamic import measured, own, stood_for
-from alpenglow.frontends.tflite.quantised import grid, one, real, requantised, zeros_of
+from alpenglow.frontends.tflite.quantised import (
+    check_symmetric,
+    check_weights,
+    grid,
+    one,
+    real,
+    requantised,
+    zeros_of,
+)
 from alpenglow.frontends.tflite.table import Converter, Made, Site, on_quantised
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -82,7 +90,7 @@ def quantised_batch_matmul(s: Site) -> Made:
     sums = _summed(s, MatMul(), MatMulInteger(), x, w, 0)
     if s.output().dtype == "i32":
         if any(grid(s, 0).zeros) or any(grid(s, 1).zeros):  # which LiteRT does not subtract
-            raise s.refuse("sums in i32 are of operands with zero points")
+            raise s.unsupported("an i32 result of operands with zero points", "zero points 0")
         return sums
     short = sums.type.dtype == "i64"
     rounding = "single" if short else "double"
@@ -97,7 +105,7 @@ def quantised_batch_matmul(s: Site) -> Made:
 
 def dynamic_fully_connected(s: Site) -> Made:
     """Rows become integers, and their sums of products floats again."""
-    check_weights(s, 1)
+    check_weights(s, 1, "i8", "i4")
     check_axis(s, 1, 0)
     x, w = of_fully_connected(s)
     way = "xnnpack" if by_xnnpack(s, 1) else own(s.option("asymmetric_quantize_inputs"))
@@ -129,7 +137,7 @@ def by_image(s: Site, i: int, convert: Converter, way: str) -> Made:
 
 def by_rows(s: Site, i: int, axes: Sequence[int], convert: Converter, way: str) -> Made:
     """Return what an operator of floats makes of operand i with a grid over axes."""
-    check_weights(s, 1)
+    check_weights(s, 1, "i8", "i4")
     s.inputs[i] = stood_for(s, measured(s, s.input(i), axes, way))
     s.inputs[1] = real(s, 1)
     return convert(s)
@@ -144,12 +152,6 @@ def by_xnnpack(s: Site, w: int) -> bool:
     if s.rounding != "xnnpack" or weights.content is None:
         return False
     return weights.dtype != "i4" or (s.kind == "FULLY_CONNECTED" and weights.shape[1] % 2 == 0)
-
-
-def check_weights(s: Site, i: int) -> None:
-    """Raise UnsupportedError unless LiteRT takes weights beside floats for what they are."""
-    if s.declared(i).dtype not in ("i8", "i4") or any(grid(s, i).zeros):
-        raise s.refuse("weights beside floats are other than i8 with zero points 0")
 
 
 # ── sums of products ──
@@ -194,7 +196,7 @@ def scales(s: Site, x: int, w: int, multiplied: bool) -> Sequence[Sequence[float
 def check_axis(s: Site, w: int, axis: int) -> None:
     """Raise ModelError unless scales of weights are on an axis."""
     if not grid(s, w).uniform and grid(s, w).axis != axis:
-        raise s.wrong(f"scales of weights are on axis {grid(s, w).axis}, not {axis}")
+        raise s.wrong(f"quantized_dimension of weights is {grid(s, w).axis}, expected {axis}")
 
 
 def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Value:
@@ -205,8 +207,7 @@ def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Val
     if w.type.dtype == "i4":
         w = s.g(Cast("i8"), w)
     if x.type.dtype == "i16":
-        if any(grid(s, 0).zeros) or any(grid(s, 1).zeros):
-            raise s.wrong("zero points beside i16 are not 0")
+        check_symmetric(s, grid(s, 0), grid(s, 1))
         return s.g(Cast("i64"), s.g(wide, s.g(Cast("f64"), x), s.g(Cast("f64"), w)))
     zeros = zeros_of(s, grid(s, 0), x, 0), zeros_of(s, grid(s, 1), w, axis)
     return s.g(narrow, x, w, *zeros)
@@ -215,5 +216,5 @@ def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Val
 def biased(s: Site, sums: Value, bias: Value) -> Value:
     """Return sums plus a bias, which are in steps alike."""
     if bias.type.dtype not in ("i32", "i64"):
-        raise s.wrong(f"the bias is {bias.type}, expected i32 or i64")
+        raise s.wrong(f"bias is {bias.type}, expected i32 or i64")
     return s.g(Add(), sums, stretch(s.g, s.cast(bias, sums.type.dtype), sums.type.shape))

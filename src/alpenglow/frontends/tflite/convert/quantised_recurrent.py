@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.frontends.presume import presume
 from alpenglow.frontends.tflite.convert.quantised_products import biased
-from alpenglow.frontends.tflite.convert.recurrent import svdf
-from alpenglow.frontends.tflite.quantised import GREATEST, fixed, grid, one, result_grid, zeros_of
+from alpenglow.frontends.tflite.convert.recurrent import rank_of, svdf
+from alpenglow.frontends.tflite.quantised import (
+    check_ratio,
+    fixed,
+    grid,
+    one,
+    result_grid,
+    zeros_of,
+)
 from alpenglow.frontends.tflite.table import Made, Site, on_quantised
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES
@@ -29,15 +35,14 @@ def quantised_svdf(s: Site) -> Made:
     if s.declared(0).dtype == "f32":
         return svdf(s)
     x, w, over_time, state = s.rank(0, 2), s.rank(1, 2), s.rank(2, 2), s.input(4)
-    dtypes = [v.type.dtype for v in (x, w, over_time, state)]
-    if dtypes != ["i8", "i8", "i16", "i16"] or s.output().dtype != "i8":
-        raise s.refuse(f"operands are {', '.join(dtypes)}, expected i8, i8, i16 and a state of i16")
-    rank, (filters, memory) = s.option("rank"), over_time.type.shape
-    batch = x.type.shape[0]
-    if rank < 1 or not presume(filters % rank, "=="):
-        raise s.wrong(f"{filters} filters are not of rank {rank}")
+    dtypes = [*(v.type.dtype for v in (x, w, over_time, state)), s.output().dtype]
+    if dtypes != ["i8", "i8", "i16", "i16", "i8"]:
+        raise s.unsupported(f"{', '.join(dtypes)} as dtypes of input, weights_feature, "
+                            "weights_time, state and result", "i8, i8, i16, i16, i8")  # fmt: skip
+    filters, memory = over_time.type.shape
+    rank, batch = rank_of(s, filters), x.type.shape[0]
     if any(grid(s, i).zeros[0] for i in (1, 2, 4)):
-        raise s.refuse("weights or the state have zero points")
+        raise s.unsupported("a zero point other than 0 of weights or state", "zero point 0")
     flat = s.g(Transpose((1, 0)), w)
     zeros = zeros_of(s, grid(s, 0), x, 0), zeros_of(s, grid(s, 1), flat, 0)
     sums = s.g(MatMulInteger(), x, flat, *zeros)
@@ -62,8 +67,7 @@ def _scale(s: Site, i: int) -> np.float32:
 
 def _scaled(s: Site, sums: Value, dtype: str, ratio: np.floating, zero: int) -> Value:
     """Return sums times a ratio, which kernels have in f32, as integers."""
-    if not ratio < GREATEST["double"]:
-        raise s.refuse(f"scales of its operands are {ratio:g} of that of its result")
+    check_ratio(s, float(ratio), "double")
     low, high = map(int, bounds(dtype))
     multiplier = s.g.constant(fixed(np.array(ratio, np.float64)))
     offset = s.g.constant(np.array(zero, DTYPES[dtype]))

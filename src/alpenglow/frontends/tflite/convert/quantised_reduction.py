@@ -107,7 +107,7 @@ def reduced_product(s: Site) -> Made:
     rows, shape = _rows(s)
     count = _count(s)
     if count > MANY:
-        raise s.refuse(f"one is made of {count} elements, expected {MANY} at most")
+        raise s.refuse(f"each product has {count} factors, expected at most {MANY}")
     held, exponent = multiplier(a / b ** (1 / count))
     short = min((held + (1 << 15)) >> 16, 0x7FFF)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from alpenglow.frontends.nhwc import channels_last
 from alpenglow.frontends.presume import Needed
-from alpenglow.frontends.tflite.convert.resize import LARGEST, image
+from alpenglow.frontends.tflite.convert.resize import check_aligned, check_size, image
 from alpenglow.frontends.tflite.quantised import is_reference, once
 from alpenglow.frontends.tflite.table import Made, Site, moved, on_quantised
 from alpenglow.ir.graph import Value
@@ -45,12 +45,10 @@ class Taps:
 @moved
 def quantised_resize_bilinear(s: Site) -> Made:
     x, sizes = image(s)
-    if s.option("align_corners") and s.option("half_pixel_centers"):
-        raise s.wrong("corners and centres cannot be aligned both")
+    check_aligned(s)
     if not all(isinstance(d, int) for d in (*sizes, *x.type.shape[2:])):
         raise Needed("")
-    if max(int(d) for d in sizes) > LARGEST:
-        raise s.refuse(f"an image has {max(map(int, sizes))} rows or columns")
+    check_size(s, max(map(int, sizes)))
     each = [(int(a), int(b)) for a, b in zip(x.type.shape[2:], sizes, strict=True)]
     # XNNPACK asks for a size that is a constant.
     if not is_reference(s) and s.declared(1).content is not None:
@@ -140,7 +138,8 @@ def coarse(s: Site, extent: int, size: int) -> Taps:
         at = at + (step // 2 - one // 2)
     first = np.maximum(at, 0) // one
     if first.max() >= extent:
-        raise s.refuse(f"{extent} rows or columns become {size}")
+        raise s.unsupported(f"resizing {extent} rows or columns to {size}",
+                            "sizes whose last position, in steps of 1/1024, is in the image")
     share = at - first * one
     return Taps(first, np.minimum((at + one - 1) // one, extent - 1), one - share, share)
 

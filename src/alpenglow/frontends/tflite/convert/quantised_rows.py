@@ -55,7 +55,8 @@ def softmax(s: Site) -> Made:
     """XNNPACK has none for integers; what LiteRT has beside its reference kernel is in floats."""
     source, dtype = s.declared(0).dtype, s.output().dtype
     if (source, dtype) not in SOFTMAXES:
-        raise s.refuse(f"there is nothing from {source} to {dtype}")
+        known = [" to ".join(pair) for pair in SOFTMAXES]
+        raise s.unsupported(f"input and result of dtypes {source} to {dtype}", *known)
     _check_result(s, *SOFTMAXES[source, dtype])
     if source == "i16":
         return _softmax_of_shorts(s)
@@ -75,7 +76,7 @@ def _check_result(s: Site, scale: float, zero: int) -> None:
     """Raise UnsupportedError unless the result has the grid that kernels presume."""
     given, offset = one(s, result_grid(s))
     if abs(given - scale) > 0.001 * scale or offset != zero:
-        raise s.refuse(f"its result has scale {given:g} and zero point {offset}, "
+        raise s.refuse(f"result has scale {given:g} and zero point {offset}, "
                        f"expected {scale:g} and {zero}")  # fmt: skip
 
 
@@ -180,7 +181,7 @@ def _log_softmax_in_fixed(s: Site) -> Wide:
     table, factor, far = _exponentials(s, 1.0)
     extent = s.input(0).type.shape[-1]
     if not is_open(extent) and extent > 4096:
-        raise s.refuse(f"sums over {extent} elements are more than its kernel holds")
+        raise s.refuse(f"last axis has {extent} elements, expected at most 4096")
     sums = minimum(_row_sum(s, _of_table(s, below, rescaled(table, 12), "i64")), MOST)
     log = logarithm(sums, 12)
     inverse = multiplier(2.0 ** (31 - factor[1]) / factor[0])

@@ -67,7 +67,7 @@ def quantised_logistic(s: Site) -> Made:
     if dtype == "i16":
         return by_sigmoid(s, logistic_of_shorts, {-12: exact_logistic})
     if one(s, result_grid(s))[0] != 2.0**-8:
-        raise s.refuse(f"the scale of its result is {one(s, result_grid(s))[0]:g}, expected 1/256")
+        raise s.refuse(f"scale of the result is {one(s, result_grid(s))[0]:g}, expected 1/256")
     if is_reference(s):
         return by_floats(s, logistic)
     return by_xnnpack(s, single(lambda x: 1 / (1 + np.exp(-np.clip(x, -100, 100)))))
@@ -228,7 +228,7 @@ def quantised_hard_swish(s: Site) -> Made:
     out, out_exponent = _short(float(fine / b))
     relu, exponent = _short(float(fine / (np.float32(3) / np.float32(32768))))
     if out_exponent > 0:
-        raise s.refuse("the scale of its result is less than 1/128 of its operand's")
+        raise s.refuse(f"scale of the result is {b:g}, expected more than {fine:g}")
 
     def rule(x: Array) -> Array:
         x = x << 7

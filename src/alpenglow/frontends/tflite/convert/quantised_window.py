@@ -23,7 +23,14 @@ from alpenglow.frontends.tflite.convert.window import (
     spread_out,
     transpose_conv,
 )
-from alpenglow.frontends.tflite.quantised import grid, limits, narrowed, requantised, zeros_of
+from alpenglow.frontends.tflite.quantised import (
+    check_symmetric,
+    grid,
+    limits,
+    narrowed,
+    requantised,
+    zeros_of,
+)
 from alpenglow.frontends.tflite.table import Made, Site, moved, on_quantised
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
@@ -91,7 +98,7 @@ def window_counts(s: Site, x: Value, window: Window) -> Array:
     image = np.pad(image, ((0, 0), (0, 0), *zip(pads[:2], pads[2:], strict=True)))
     counts: Array = windows(image, kernel, strides, dilations).sum((-2, -1), dtype=np.int32)
     if not counts.all():
-        raise s.wrong("a window lies in padding")
+        raise s.wrong("a window covers only padding, expected an element of the input in each")
     return counts
 
 
@@ -101,8 +108,8 @@ def quantised_transpose_conv(s: Site) -> Made:
     if x.type.dtype == "f32":
         return by_image(s, 2, transpose_conv, "xnnpack")
     check_axis(s, 1, 0)
-    if x.type.dtype == "i16" and (any(grid(s, 2).zeros) or any(grid(s, 1).zeros)):
-        raise s.wrong("zero points beside i16 are not 0")
+    if x.type.dtype == "i16":
+        check_symmetric(s, grid(s, 2), grid(s, 1))
     wide, multiplied = x.type.dtype == "i16", x.type.dtype == "u8"
     dtype = enough(s, w, x.type.dtype)
     x, w = (s.cast(centred(s, i), dtype) for i in (2, 1))

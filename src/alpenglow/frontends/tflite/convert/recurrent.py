@@ -12,9 +12,9 @@ from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.dynamic import measured, own, stood_for
 from alpenglow.frontends.tflite.file.schema import Activation
-from alpenglow.frontends.tflite.quantised import grid, real
+from alpenglow.frontends.tflite.quantised import check_weights, real
 from alpenglow.frontends.tflite.table import Converter, Made, Site, on, on_quantised
-from alpenglow.ir.dims import product
+from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.arithmetic import Add, Mul
 from alpenglow.ops.product.contraction import MatMul
@@ -56,10 +56,15 @@ def unidirectional_sequence_rnn(s: Site) -> Made:
 @on("BIDIRECTIONAL_SEQUENCE_RNN", "BidirectionalSequenceRNNOptions")
 def bidirectional_sequence_rnn(s: Site) -> Made:
     """The second layer begins at the end; results are joined if that is asked for."""
-    if any(s.optional(i) is not None for i in (9, 10, 11)):
-        raise s.refuse("it has an auxiliary input")
+    check_inputs(s, 9, 10, 11)
     x = in_time(s, s.rank(0, 3))
     return both(s, layer(s, x, 1, False), layer(s, x, 5, True))
+
+
+def check_inputs(s: Site, *auxiliary: int) -> None:
+    """Raise UnsupportedError if there are operands of an auxiliary input."""
+    if any(s.optional(i) is not None for i in auxiliary):
+        raise s.unsupported("an auxiliary input", "one input")
 
 
 def layer(s: Site, x: Value, first: int, reverse: bool) -> Value:
@@ -69,9 +74,7 @@ def layer(s: Site, x: Value, first: int, reverse: bool) -> Value:
         made, last = one_by_one(s, x, reverse, (h,), lambda row, h: (turn(s, row, h, first),))
         s.assign(first + 3, *last)
         return made
-    which = s.choice("fused_activation_function", Activation)
-    if which not in FORMULAS:
-        raise s.refuse(f"there is nothing for the activation {which.name} in a layer")
+    which = s.activation(*FORMULAS)
     sums = s.apply(Add(), times(s, x, first), s.input(first + 2))
     op = Rnn(reverse, (FORMULAS[which],))
     r = s.g(Transpose((1, 0)), s.input(first + 1))
@@ -92,7 +95,8 @@ def one_by_one(
     """
     steps = fixed(x.type.shape[0])
     if steps > MOST_STEPS:
-        raise s.refuse(f"{steps} steps of such a layer are not written out")
+        raise s.refuse(f"sequence has {steps} steps, expected at most {MOST_STEPS} in a layer "
+                       "with quantized weights, clipping, projection or normalization")  # fmt: skip
     made: list[Value] = []
     for t in reversed(range(steps)) if reverse else range(steps):
         row = s.g(Slice((t, 0, 0), (1, *x.type.shape[1:]), (1, 1, 1)), x)
@@ -125,8 +129,7 @@ def floats(s: Site, i: int) -> Value:
     """Return operand i, or what its integers stand for."""
     if not s.declared(i).quantised:
         return s.input(i)
-    if s.declared(i).dtype != "i8" or any(grid(s, i).zeros):
-        raise s.refuse("weights beside floats are other than i8 with zero points 0")
+    check_weights(s, i, "i8")
     return real(s, i)
 
 
@@ -151,10 +154,8 @@ def in_order(s: Site, y: Value) -> Value:
 def svdf(s: Site) -> Made:
     """Features of each step are kept for a while, weighted over time, and added up by rank."""
     x, _, over_time, state = s.rank(0, 2), s.rank(1, 2), s.rank(2, 2), s.input(4)
-    rank, (filters, memory) = s.option("rank"), over_time.type.shape
-    batch = x.type.shape[0]
-    if rank < 1 or not presume(filters % rank, "=="):
-        raise s.wrong(f"{filters} filters are not of rank {rank}")
+    filters, memory = over_time.type.shape
+    rank, batch = rank_of(s, filters), x.type.shape[0]
     feature = s.reshaped(times(s, x, 1), (batch, filters, 1))
     before = s.reshaped(state, (batch, filters, memory))
     kept = s.g(Slice((0, 0, 1), (batch, filters, memory - 1), (1, 1, 1)), before)
@@ -167,12 +168,21 @@ def svdf(s: Site) -> Made:
     return activated(s, y if bias is None else s.apply(Add(), y, bias))
 
 
+def rank_of(s: Site, filters: Dim) -> int:
+    """Return the option `rank`, which divides the number of filters."""
+    rank = int(s.option("rank"))
+    if rank < 1 or not presume(filters % rank, "=="):
+        raise s.wrong(f"rank is {rank}, expected at least 1 and a divisor of {filters}, "
+                      "the number of filters")  # fmt: skip
+    return rank
+
+
 def of_floats(convert: Converter) -> Converter:
     """Return a converter of floats beside weights that may be integers."""
 
     def made(s: Site) -> Made:
         if s.declared(0).dtype != "f32":
-            raise s.refuse(f"there is nothing for {s.declared(0).dtype}")
+            raise s.unsupported(f"input dtype {s.declared(0).dtype}", "f32")
         return convert(s)
 
     return made

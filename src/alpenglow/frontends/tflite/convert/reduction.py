@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.activate import activated
+from alpenglow.frontends.tflite.file.schema import WindowFunction
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.frontends.windows import over_windows
 from alpenglow.ir.dims import product
@@ -129,12 +130,16 @@ def reduce_window(s: Site) -> Made:
     x, number = s.input(0), s.option("reduce_function")
     size, strides, spread = s.ints(2), s.ints(3), s.ints(4)
     if any(len(v) != x.type.rank or min(v, default=1) < 1 for v in (size, strides, spread)):
-        raise s.wrong(f"windows of {size}, strides {strides} and dilations {spread} over {x.type}")
+        raise s.wrong(
+            f"window_shape is {size}, window_strides {strides} and window_dilations {spread}, "
+            f"expected {x.type.rank} entries of at least 1 in each for {x.type}"
+        )
     if number not in WINDOWS:
-        raise s.wrong(f"reduce_function is {number}, which is not defined")
+        raise s.wrong(f"reduce_function is {number}, expected 1 (ADD) to 6 (ANY)")
     op = WINDOWS[number]()
     if (x.type.dtype == "bool") != isinstance(op, BitAnd | BitOr):
-        raise s.refuse(f"{op.name} of windows of {x.type.dtype}")
+        raise s.unsupported(f"reduce_function {WindowFunction(number).name} of {x.type.dtype}",
+                            "ALL and ANY of bool, others of numbers")  # fmt: skip
 
     def combine(left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
         return [s.g(op, a, b) for a, b in zip(left, right, strict=True)]

@@ -20,9 +20,8 @@ LARGEST = 1 << 20
 def resize_bilinear(s: Site) -> Made:
     x, sizes = image(s)
     if x.type.dtype not in FLOATS:
-        raise s.refuse(f"elements are {x.type.dtype}")
-    if s.option("align_corners") and s.option("half_pixel_centers"):
-        raise s.wrong("corners and centres cannot be aligned both")
+        raise s.unsupported(f"dtype {x.type.dtype}", "float dtypes")
+    check_aligned(s)
     coordinates = "half_pixel" if s.option("half_pixel_centers") else "asymmetric"
     coordinates = "align_corners" if s.option("align_corners") else coordinates
     op = Resize((*x.type.shape[:2], *sizes), mode="linear", coordinates=coordinates)
@@ -34,19 +33,31 @@ def resize_nearest(s: Site) -> Made:
     x, sizes = image(s)
     for axis, size in enumerate(sizes, 2):
         extent = x.type.shape[axis]
-        if isinstance(size, int) and size > LARGEST:
-            raise s.refuse(f"an image has {size} rows or columns")
+        if isinstance(size, int):
+            check_size(s, size)
         if not isinstance(extent, int) or not isinstance(size, int):
             return channels_last(s.g, s.g(rule(s, (*x.type.shape[:2], *sizes)), x))
         x = s.g(Gather(axis), x, s.g.constant(nearest(s, extent, size)))
     return channels_last(s.g, x)
 
 
+def check_aligned(s: Site) -> None:
+    """Raise ModelError if both corners and centres are to be aligned."""
+    if s.option("align_corners") and s.option("half_pixel_centers"):
+        raise s.wrong("align_corners and half_pixel_centers are true, expected at most one")
+
+
+def check_size(s: Site, size: int) -> None:
+    """Raise UnsupportedError if an axis would get too many elements for a table."""
+    if size > LARGEST:
+        raise s.refuse(f"size is {size}, expected at most {LARGEST}")
+
+
 def image(s: Site) -> tuple[Value, tuple[Dim, ...]]:
     """Return operand 0, channels first, and the extents that it gets."""
     x, sizes = s.rank(0, 4), s.dims(1)
     if len(sizes) != 2 or any(known(d) and d < 1 for d in sizes):
-        raise s.wrong(f"the size is {sizes}")
+        raise s.wrong(f"size is {sizes}, expected 2 entries of at least 1")
     return channels_first(s.g, x), sizes
 
 
@@ -54,7 +65,8 @@ def rule(s: Site, sizes: tuple[Dim, ...]) -> Resize:
     """Return the operator that reads the places of `nearest` where extents are open."""
     if s.option("align_corners"):
         if s.option("half_pixel_centers"):
-            raise s.refuse("corners and centres are aligned both")
+            raise s.unsupported("align_corners with half_pixel_centers for dynamic dimensions",
+                                "fixed dimensions")  # fmt: skip
         return Resize(sizes, coordinates="align_corners", nearest="round_prefer_ceil")
     centred = "tf_half_pixel_for_nn" if s.option("half_pixel_centers") else "asymmetric"
     return Resize(sizes, coordinates=centred, nearest="floor")

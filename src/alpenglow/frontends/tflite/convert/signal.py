@@ -18,7 +18,8 @@ def rfft2d(s: Site) -> Made:
     x, lengths = s.input(0), s.ints(1)
     rank = x.type.rank
     if rank < 2 or len(lengths) != 2 or min(lengths) < 1:
-        raise s.wrong(f"{x.type} is not transformed with lengths {lengths}")
+        raise s.wrong(f"input is {x.type} and fft_length is {lengths}, "
+                      "expected rank 2 or more and 2 entries of at least 1")  # fmt: skip
     if not all(map(known, x.type.shape[-2:])):
         raise Needed("")
     numbers = s.reshaped(x, (*x.type.shape, 1))

@@ -28,13 +28,15 @@ def slice_(s: Site) -> Made:
     """A size of -1 is what is left."""
     x, begin, size = s.input(0), s.dims(1), s.dims(2)
     if not len(begin) == len(size) == x.type.rank:
-        raise s.wrong(f"from {begin} so many as {size} of {x.type}")
+        raise s.wrong(f"begin is {begin} and size is {size}, expected {x.type.rank} entries each "
+                      f"for {x.type}")  # fmt: skip
     sizes = []
     for d, first, count in zip(x.type.shape, begin, size, strict=True):
         sizes.append(d - first if count == -1 else count)
         within = presume(first, ">=") and presume(sizes[-1], ">=")
         if not within or not presume(d - first - sizes[-1], ">="):
-            raise s.wrong(f"from {begin} there are no {size} of {x.type}")
+            raise s.wrong(f"begin is {begin} and size is {size}, expected a part of {x.type}; "
+                          "size -1 is the rest of an axis")  # fmt: skip
     if tuple(sizes) == x.type.shape:
         return x
     return s.g(Slice(begin, tuple(sizes), (1,) * x.type.rank), x)
@@ -46,7 +48,8 @@ def strided_slice(s: Site) -> Made:
     x = s.input(0)
     begin, end, steps = s.dims(1), s.dims(2), s.ints(3)
     if not len(begin) == len(end) == len(steps):
-        raise s.wrong(f"begin {begin}, end {end} and strides {steps} differ")
+        raise s.wrong(f"begin is {begin}, end is {end} and strides is {steps}, expected as many "
+                      "entries in each")  # fmt: skip
     first: list[Dim] = []
     sizes: list[Dim] = []
     strides: list[int] = []
@@ -82,7 +85,8 @@ def entries(s: Site, count: int) -> list[tuple[str, int]]:
     wanted = sum(not (new >> i & 1 or ellipsis >> i & 1) for i in range(count))
     dots = [i for i in range(count) if ellipsis >> i & 1]
     if len(dots) > 1 or wanted > rank:
-        raise s.wrong(f"{count} entries do not fit {s.input(0).type}")
+        raise s.wrong(f"begin has {count} entries, of which {len(dots)} are in ellipsis_mask and "
+                      f"{wanted} index an axis, expected at most 1 and {rank}")  # fmt: skip
     listed: list[tuple[str, int]] = []
     for i in range(count):
         if i in dots:
@@ -105,16 +109,16 @@ def masked(s: Site, extent: Dim, begin: Dim, i: int, step: int) -> Dim:
 
 def place(s: Site, extent: Dim, at: Dim) -> Dim:
     """Return a place on an axis, counted from the front; raise ModelError if it is outside."""
-    at = at + extent if known(at) and at < 0 else at
-    if not presume(at, ">=") or not presume(extent - 1 - at, ">="):
-        raise s.wrong(f"there is no place {at} among {extent}")
-    return at
+    first = at + extent if known(at) and at < 0 else at
+    if not presume(first, ">=") or not presume(extent - 1 - first, ">="):
+        raise s.wrong(f"begin is {at} on an axis, expected {extent * -1} to {extent - 1}")
+    return first
 
 
 def part(s: Site, extent: Dim, begin: Dim, end: Dim, step: int, i: int) -> tuple[Dim, Dim, int]:
     """Return the first element, how many there are, and the step of entry i of a slice."""
     if step == 0:
-        raise s.wrong("a stride is 0")
+        raise s.wrong("strides contains 0, expected entries other than 0")
     if s.option("offset"):
         end = begin + end
     if s.option("begin_mask") >> i & 1:
@@ -134,10 +138,10 @@ def pad(s: Site) -> Made:
 def pad_v2(s: Site) -> Made:
     value = s.constant(2)
     if value.size != 1:
-        raise s.wrong(f"the value has {value.size} elements, expected one")
+        raise s.wrong(f"constant_values has {value.size} elements, expected one")
     number = value.reshape(-1)[0].item()
     if float(number) != number and number == number:
-        raise s.refuse(f"the value is {number}")
+        raise s.unsupported(f"constant_values {number}", "integers that are exact in f64")
     return padded(s, number)
 
 
@@ -150,13 +154,15 @@ def padded(s: Site, value: float) -> Value:
     return s.g(Pad(before, after, "constant", float(value)), x)
 
 
-def amounts(s: Site, i: int, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def amounts(
+    s: Site, i: int, axes: int, name: str = "paddings"
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return integer operand i, pairs of numbers that are not negative, as two lists."""
     if s.input(i).type.shape != (axes, 2):
-        raise s.wrong(f"{s.input(i).type} are no pairs for {axes} axes")
+        raise s.wrong(f"{name} is {s.input(i).type}, expected shape ({axes}, 2)")
     numbers = s.ints(i)
     if min(numbers, default=0) < 0:
-        raise s.wrong(f"{numbers} are negative")
+        raise s.wrong(f"{name} is {numbers}, expected entries of at least 0")
     return numbers[::2], numbers[1::2]
 
 
@@ -175,7 +181,8 @@ def mirrored(s: Site, x: Value, axis: int, more: tuple[int, int], left_out: int)
     """Return x with so many elements more at both ends of an axis, seen in a mirror."""
     extent = x.type.shape[axis]
     if any(not presume(extent - left_out - n, ">=") for n in more):
-        raise s.wrong(f"axis {axis} of {x.type} is shorter than {more}")
+        raise s.wrong(f"paddings is {more} on axis {axis} of {x.type}, "
+                      f"expected at most {extent - left_out} each")  # fmt: skip
     ends = []
     for n, start in zip(more, (left_out, extent - left_out - more[1]), strict=True):
         cut = sliced(s.g, x, axis, start, n) if n else None
@@ -204,7 +211,8 @@ def space_to_batch_of(s: Site, value: float) -> Value:
     split: list[Dim] = []
     for d, b in zip(spatial, blocks, strict=True):
         if not presume(d % b, "=="):
-            raise s.wrong(f"{x.type} does not divide into blocks of {blocks}")
+            raise s.wrong(f"block_shape is {blocks}, expected divisors of the padded dimensions "
+                          f"{tuple(spatial)}")  # fmt: skip
         split += [d // b, b]
     apart = s.g(Reshape((n, *kept, *split)), x)
     at = 1 + len(kept)
@@ -218,13 +226,13 @@ def batch_to_space(s: Site) -> Made:
     """The images of a batch are put together to blocks, and what was padded is cut off."""
     x, blocks = s.input(0), s.ints(1)
     count = len(blocks)
-    first, last = amounts(s, 2, count)
+    first, last = amounts(s, 2, count, "crops")
     check_blocks(s, blocks, x.type.rank - 1 - count)
     x, kept = behind(s, x, count)
     n, spatial = x.type.shape[0], x.type.shape[1 + len(kept) :]
     size = product(blocks)
     if not presume(n % size, "=="):
-        raise s.wrong(f"{x.type} has no images for blocks of {blocks}")
+        raise s.wrong(f"block_shape is {blocks}, expected a product that divides the batch of {n}")
     apart = s.g(Reshape((*blocks, n // size, *kept, *spatial)), x)
     at = count + 1 + len(kept)
     turns = [a for i in range(count) for a in (at + i, i)]
@@ -233,7 +241,8 @@ def batch_to_space(s: Site) -> Made:
     y = s.g(Reshape((n // size, *kept, *wide)), moved)
     sizes = [d - a - b for d, a, b in zip(wide, first, last, strict=True)]
     if not all(presume(d, ">=") for d in sizes):
-        raise s.wrong(f"{first} and {last} are cut off {y.type}")
+        raise s.wrong(f"crops is {first} at starts and {last} at ends, expected in all at most "
+                      f"the dimensions {tuple(wide)}")  # fmt: skip
     if any(first) or any(last):
         starts = (*[0] * (1 + len(kept)), *first)
         y = s.g(Slice(starts, (n // size, *kept, *sizes), (1,) * y.type.rank), y)
@@ -257,14 +266,15 @@ def before_them(s: Site, y: Value, count: int) -> Value:
 def check_blocks(s: Site, blocks: Sequence[int], rest: int) -> None:
     """Raise ModelError unless blocks are positive and fit the operand."""
     if min(blocks, default=0) < 1 or rest < 0:
-        raise s.wrong(f"blocks of {tuple(blocks)} of {s.input(0).type}")
+        raise s.wrong(f"block_shape is {tuple(blocks)}, expected entries of at least 1 for 1 to "
+                      f"{s.input(0).type.rank - 1} axes of {s.input(0).type}")  # fmt: skip
 
 
 @on("DILATE")
 def dilate(s: Site) -> Made:
     """Zeros are put between neighbours."""
     if s.constant(2).any():
-        raise s.refuse("it fills with something other than 0")
+        raise s.unsupported("padding_value other than 0", "0")
     return s.g(Dilate(s.ints(1)), s.input(0))
 
 
@@ -277,14 +287,15 @@ def dynamic_update_slice(s: Site) -> Made:
     x, update = s.input(0), s.input(1)
     starts = s.cast(s.input(2), "i64")
     if update.type.rank != x.type.rank or starts.type.shape != (x.type.rank,):
-        raise s.wrong(f"{update.type} at {starts.type} of {x.type}")
+        raise s.wrong(f"update is {update.type} and start_indices is {starts.type}, expected rank "
+                      f"{x.type.rank} and shape ({x.type.rank},) for {x.type}")  # fmt: skip
     inside: Value | None = None
     for axis, (d, n) in enumerate(zip(x.type.shape, update.type.shape, strict=True)):
         if d == n:
             continue
         d, n = fixed(d), fixed(n)
         if n > d:
-            raise s.wrong(f"{update.type} does not fit into {x.type}")
+            raise s.wrong(f"update is {update.type}, expected no axis longer than in {x.type}")
         start = s.g(Clip(0, int(d - n)), s.g(Slice((axis,), (1,), (1,)), starts))
         at = s.apply(Sub(), s.g(Range(d)), start)
         fits = s.g(BitAnd(), s.g(GreaterOrEqual(), at, s.filled(0, at)),

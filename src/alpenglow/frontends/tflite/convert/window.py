@@ -48,7 +48,7 @@ def of_depthwise_conv_2d(s: Site) -> tuple[Value, Value]:
     """Return x[N, H, W, C] and weights[O, 1, …]; their number tells that of filters a channel."""
     x, w = s.rank(0, 4), s.rank(1, 4)
     if w.type.shape[0] != 1:
-        raise s.wrong(f"weights are {w.type}, expected extent 1 on axis 0")
+        raise s.wrong(f"weights are {w.type}, expected dimension 1 on axis 0")
     return x, s.g(Transpose((3, 0, 1, 2)), w)
 
 
@@ -64,7 +64,8 @@ def sliding(
     """Return strides, pads, dilations and groups of x[N, …, C] convolved with w[O, C/groups, …]."""
     channels, each = fixed(x.type.shape[-1]), fixed(w.type.shape[1])
     if each < 1 or channels % each:
-        raise s.wrong(f"{channels} channels are no multiple of {each}")
+        raise s.wrong(f"weights have {each} input channels, expected a divisor of {channels}, the "
+                      "channels of the input")  # fmt: skip
     strides = tuple(s.option(f"stride_{a}") for a in axes)
     dilations = tuple(s.option(f"dilation_{a}_factor") for a in axes)
     kernel = [int(d) for d in w.type.shape[2:]]
@@ -88,7 +89,7 @@ def transpose_conv(s: Site) -> Made:
 def conv_3d_transpose(s: Site) -> Made:
     x, w = s.rank(2, 5), s.rank(1, 5)
     if {s.option(f"dilation_{a}_factor") for a in SPACE} != {1}:
-        raise s.refuse("filters are dilated")
+        raise s.unsupported("a dilation factor other than 1", "1")
     y = deconvolved(s, x, s.g(Transpose((4, 3, 0, 1, 2)), w), SPACE)
     return activated(s, y)
 
@@ -110,7 +111,8 @@ def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     wanted = s.dims(0)
     spatial = len(axes)
     if len(wanted) != spatial + 2 or wanted[-1] != w.type.shape[1]:
-        raise s.wrong(f"shape {wanted} does not fit weights {w.type}")
+        raise s.wrong(f"output_shape is {wanted}, expected {spatial + 2} entries, the last one "
+                      f"{w.type.shape[1]}, the output channels of the weights")  # fmt: skip
     strides = tuple(s.option(f"stride_{a}") for a in axes)
     before, after, more = [], [], []
     for d, k, size, stride in zip(
@@ -127,7 +129,7 @@ def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     if any(more):
         y = s.g(Pad((0,) * y.type.rank, (0, 0, *more)), y)
     if y.type.shape[0] != wanted[0]:
-        raise s.wrong(f"shape {wanted} does not fit {x.type}")
+        raise s.wrong(f"output_shape is {wanted}, expected batch {y.type.shape[0]}, as {x.type}")
     return y
 
 
@@ -141,10 +143,11 @@ def convolution_2d_transpose_bias(s: Site) -> Made:
     x, w, bias = s.rank(0, 4), s.rank(1, 4), s.rank(2, 1)
     content = s.step.payload.operator.custom_options()
     if len(content) < 12:
-        raise s.wrong(f"its options have {len(content)} bytes, expected 12 or more")
+        raise s.wrong(f"custom_options has {len(content)} bytes, expected 12 or more")
     padding, *strides = struct.unpack_from("<iii", content)
     if padding not in (1, 2) or min(strides) < 1:
-        raise s.wrong(f"padding {padding} and strides {strides} are not defined")
+        raise s.wrong(f"padding is {padding} and strides are {strides}, "
+                      "expected 1 (SAME) or 2 (VALID), and at least 1 each")  # fmt: skip
     cut = []
     for d, k, stride in zip(x.type.shape[1:3], w.type.shape[1:3], strides[::-1], strict=True):
         d, k = fixed(d), fixed(k)
