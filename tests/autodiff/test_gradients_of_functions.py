@@ -68,7 +68,7 @@ def test_the_density_at_zero() -> None:
 
 @pytest.mark.parametrize("op", [IncompleteGamma(), Zeta()])
 def test_there_are_none_by_the_first_operand(op: Op) -> None:
-    with pytest.raises(UnsupportedError, match=f"{op.name} has none by"):
+    with pytest.raises(UnsupportedError, match=f"gradient of {op.name}: .* is not supported"):
         slope_at(op, np.full(2, 2.0), np.full(2, 3.0))
 
 

@@ -82,8 +82,8 @@ class Svd(Primitive):
         k = least(x.type)
         if self.full and ((du is not None and m != k) or (dvh is not None and n != k)):
             raise UnsupportedError(
-                "gradient: svd has none by vectors beyond the singular values, which are any that "
-                "complete a basis"
+                "gradient of svd: vectors beyond the singular values, which any complete basis "
+                "has, are not supported; supported: reduced factors"
             )
         refuse_phases(self, x, du, dvh)
         u, s, vh = b.add(Svd(), [x]).results
@@ -164,7 +164,8 @@ class Eig(Primitive):
         dvalues, dvectors = dys
         if dvectors is not None:
             raise UnsupportedError(
-                "gradient: eig has none by vectors, whose phase is not determined"
+                "gradient of eig: eigenvectors, whose phase is arbitrary, are not supported; "
+                "supported: eigenvalues"
             )
         assert dvalues is not None, "some result has a gradient"
         _, vectors = b.add(self, [x]).results
@@ -255,10 +256,11 @@ def apart(b: Graph, values: Value) -> Value:
 
 
 def refuse_phases(op: Op, x: Value, *vectors: Value | None) -> None:
-    """Raise UnsupportedError if vectors of complex matrices matter, whose phase is anyone's."""
+    """Raise UnsupportedError if vectors of complex matrices, of any phase, have gradients."""
     if x.type.dtype in COMPLEX and any(v is not None for v in vectors):
         raise UnsupportedError(
-            f"gradient: {op.name} has none by complex vectors, whose phase is not determined"
+            f"gradient of {op.name}: complex vectors, whose phase is arbitrary, are not supported; "
+            "supported: values, or real matrices"
         )
 
 
@@ -293,7 +295,7 @@ def in_single(op: Op, driver: Callable[..., Any], x: Array, signature: str) -> A
     with np.errstate(all="ignore"):
         made = driver(x, signature=signature)
     if any(np.isnan(part).any() for part in made):
-        raise FeedError(f"{op.name}: no vectors were found: are there NaN or infinities?")
+        raise FeedError(f"{op.name}: LAPACK does not converge, expected finite elements")
     return made
 
 
@@ -302,4 +304,4 @@ def converged(op: Op, driver: Callable[..., Any], *operands: Any) -> Any:
     try:
         return driver(*operands)
     except np.linalg.LinAlgError as error:
-        raise FeedError(f"{op.name}: {error}") from error
+        raise FeedError(f"{op.name}: {error}, expected finite elements") from error

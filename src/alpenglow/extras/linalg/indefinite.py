@@ -25,6 +25,8 @@ from alpenglow.ir.types import COMPLEX, Array, TensorType
 from alpenglow.ops.elementwise.algebra import conjugate, negative, plus, product
 from alpenglow.ops.product.contraction import turned
 
+REAL_ONLY = "complex dtypes are not supported; supported: f32 and f64"
+
 GROWTH = (1 + math.sqrt(17)) / 8
 """How much smaller than its column an element may be, and still be the pivot."""
 
@@ -56,7 +58,7 @@ class Ldl(Primitive):
         if dy is None or 0 in x.type.shape:
             return None
         if x.type.dtype in COMPLEX:
-            raise UnsupportedError("gradient: ldl of complex numbers has none")
+            raise UnsupportedError(f"gradient of ldl: {REAL_ONLY}")
         factors, pivots, _ = b.add(self, [x]).results
         return factors_of_symmetric(b, unpacked(b, factors, pivots), dy)
 
@@ -144,7 +146,8 @@ class SolveLdl(Primitive):
         matrices(self, b)
         check_dtype(self, "pivots", pivots, {"i32"})
         if b.dtype != factors.dtype or b.shape[:-1] != (*outer, n) or pivots.shape != (*outer, n):
-            raise TypeRuleError(f"solve_ldl: {factors} with {pivots} does not go with {b}")
+            raise TypeRuleError(f"solve_ldl: operands are {factors}, {pivots} and {b}, "
+                                "expected […, n, n], […, n] and […, n, k]")  # fmt: skip
         return b
 
     def reference(self, factors: Array, pivots: Array, b: Array) -> Array:
@@ -159,7 +162,7 @@ class SolveLdl(Primitive):
     ) -> tuple[Value | UnsupportedError | None, None, Value]:
         db = conjugate(g, g(self, factors, pivots, conjugate(g, dy)))
         if b.type.dtype in COMPLEX:
-            return UnsupportedError("gradient: solve_ldl has none by complex factors"), None, db
+            return UnsupportedError(f"gradient of solve_ldl by factors: {REAL_ONLY}"), None, db
         if 0 in factors.type.shape:
             return None, None, db
         da = negative(g, product(g, db, turned(g, g(self, factors, pivots, b))))

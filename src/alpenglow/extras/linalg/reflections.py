@@ -141,8 +141,8 @@ class Reflected(Primitive):
         if tau.dtype != x.dtype or tau.shape[:-1] != tuple(outer):
             raise TypeRuleError(f"reflected: tau is {tau}, expected scales for {x}")
         if all(map(known, (m, n, tau.shape[-1]))) and not m >= n >= tau.shape[-1]:
-            raise TypeRuleError(f"reflected: {tau} and {x}, expected at most as many as columns, "
-                                "and no more of these than rows")  # fmt: skip
+            raise TypeRuleError(f"reflected: tau is {tau} and x is {x}, expected […, k] and "
+                                "[…, m, n] with k at most n, and n at most m")  # fmt: skip
         return x.with_shape((*outer, m, m if self.complete else n))
 
     def reference(self, x: Array, tau: Array) -> Array:

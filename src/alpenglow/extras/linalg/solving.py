@@ -142,9 +142,9 @@ class Swaps(Primitive):
         check_dtype(self, "pivots", pivots, {"i32", "i64"})
         steps = pivots.shape[-1] if pivots.rank else None
         if steps is None or (known(steps) and known(self.count) and steps > self.count):
-            raise TypeRuleError(f"swaps: pivots are {pivots}, expected at most {self.count}")
+            raise TypeRuleError(f"swaps: pivots is {pivots}, expected […, at most {self.count}]")
         if known(self.count) and self.count < 0:
-            raise TypeRuleError(f"swaps: there are {self.count} rows")
+            raise TypeRuleError(f"swaps: count is {self.count}, expected at least 0")
         return TensorType("i64", (*pivots.shape[:-1], self.count))
 
     def reference(self, pivots: Array) -> Array:

@@ -110,7 +110,7 @@ class IncompleteGamma(Iterated):
 
     def gradient(self, b: Graph, dy: Value, a: Value, x: Value) -> tuple[UnsupportedError, Value]:
         density = b(Mul(), dy, b(GammaDensity(), a, x))
-        error = UnsupportedError("gradient: incomplete_gamma has none by a")
+        error = UnsupportedError("gradient of incomplete_gamma: a is not supported; supported: x")
         return error, b(Neg(), density) if self.upper else density
 
     @classmethod
@@ -221,7 +221,7 @@ class Zeta(Iterated):
         change, power, first = (in_floats(b, v) for v in (dy, x, q))
         higher = b(self, b(Add(), power, filled(b, 1, power)), first)
         slope = b(Neg(), b(Mul(), change, b(Mul(), power, higher)))
-        error = UnsupportedError("gradient: zeta has none by x, the exponent")
+        error = UnsupportedError("gradient of zeta: exponent x is not supported; supported: q")
         return error, as_type(b, slope, q.type.dtype)
 
     @classmethod
@@ -243,7 +243,7 @@ def alike(op: Op, x: TensorType, y: TensorType) -> TensorType:
     """Return the type that two operands have; raise TypeRuleError unless it is one, of floats."""
     check_dtype(op, "operand", x, FLOATS)
     if x != y:
-        raise TypeRuleError(f"{op.name}: operands differ: {x} and {y}")
+        raise TypeRuleError(f"{op.name}: operands are {x} and {y}, expected one type")
     return x
 
 

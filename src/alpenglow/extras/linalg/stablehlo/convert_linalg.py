@@ -26,7 +26,7 @@ def triangular_solve(s: Site) -> Made:
     """y of a y = b, or of y a = b, for a triangular a, or for it turned over."""
     a, b = s.required(2)
     if a.type.rank < 2 or a.type.rank != b.type.rank:
-        raise s.wrong(f"operands are {a.type} and {b.type}")
+        raise s.wrong(f"operands are {a.type} and {b.type}, expected one rank of at least 2")
     dtype = b.type.dtype
     lower, unit = bool(s.attribute("lower")), bool(s.attribute("unit_diagonal"))
     how = s.choice("transpose_a", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")

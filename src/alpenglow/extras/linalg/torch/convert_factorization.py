@@ -132,7 +132,9 @@ def least_counted(
         return stretch(s.g, s.reshaped(s.cast(v, part), (*v.type.shape, 1)), batch)
 
     if not all(map(known, x.type.shape[-2:])):
-        raise UnsupportedError(f"the tolerance of {x.type}, whose extents are open")
+        raise UnsupportedError(
+            f"dynamic rows or columns of {x.type} are not supported; supported: fixed dimensions"
+        )
     epsilon = float(np.finfo(DTYPES[part]).eps) * max(int(d) for d in x.type.shape[-2:])
     relative = limit(rtol) if rtol is not None else s.filled(epsilon, greatest.type)
     if atol is None:

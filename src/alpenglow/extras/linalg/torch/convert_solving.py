@@ -46,13 +46,13 @@ def slogdet(s: Site, A: Value) -> Made:
 def factors_unread(s: Site, *results: int) -> None:
     """Raise UnsupportedError if factors are read: PyTorch's may be those of the transpose."""
     if any(s.is_read(i) for i in results):
-        raise UnsupportedError("its factors are read, too")
+        raise UnsupportedError("results LU and pivots are not supported; supported: the others")
 
 
 def decomposed(s: Site, x: Value) -> tuple[Value, Value]:
     """Return the diagonal of the triangular factor of x, and the sign of its permutation."""
     if x.type.dtype in COMPLEX:
-        raise UnsupportedError(f"the determinant of {x.type}")
+        raise UnsupportedError(f"dtype {x.type.dtype} is not supported; supported: f32 and f64")
     factors, pivots, _ = s.g.add(Lu(), [x]).results
     diagonal = diagonal_of(s, factors)
     count = pivots.type.shape[-1]
@@ -208,7 +208,7 @@ def lu_unpack(
 
 def needs_pivots(pivot: bool) -> None:
     if not pivot:
-        raise UnsupportedError("factors without pivots")
+        raise UnsupportedError("pivot=False is not supported; supported: pivot=True")
 
 
 def permutation(s: Site, pivots: Value, count: Dim, dtype: str) -> Value:
@@ -318,7 +318,9 @@ def ldl_solve(s: Site, LD: Value, pivots: Value, B: Value, hermitian: bool = Fal
 def needs_symmetry(x: Value, hermitian: bool) -> None:
     """Raise UnsupportedError for matrices that are Hermitian, and not symmetric."""
     if hermitian and x.type.dtype in COMPLEX:
-        raise UnsupportedError(f"factors of Hermitian {x.type}")
+        raise UnsupportedError(
+            f"hermitian=True of {x.type.dtype} is not supported; supported: hermitian=False"
+        )
 
 
 @on("aten.linalg_matrix_exp.default")

@@ -75,7 +75,7 @@ class Rows:
 def number_of(d: Dim) -> int:
     """Return the number of rows or columns; raise Refused if that is open, or too large."""
     if is_open(d) or int(d) > MOST_COLUMNS:
-        raise Refused(f"a matrix of {d} rows or columns is not written out, but of {MOST_COLUMNS}")
+        raise Refused(f"a matrix has {d} columns, expected a fixed number up to {MOST_COLUMNS}")
     return int(d)
 
 

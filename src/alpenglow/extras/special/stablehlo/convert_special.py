@@ -39,7 +39,7 @@ def polygamma(s: Site) -> Made:
     n, x = s.pair()
     order = _same_for_all(n)
     if order is None or order < 0 or order != int(order):
-        raise s.refuse("the order is no constant natural number")
+        raise s.refuse("computed n is not supported; supported: a constant integer of at least 0")
     return s.g(Polygamma(int(order)), x) if order else s.g(Digamma(), x)
 
 
