@@ -92,10 +92,10 @@ class SplitToSequence(Host):
         """Return the extents of the parts."""
         sizes = [1] if split is None else integers(self, "split", split)
         if min(sizes, default=0) < 0:
-            raise FeedError(f"{self.name}: split {sizes} has negative sizes")
+            raise FeedError(f"{self.name}: split is {sizes}, expected sizes of at least 0")
         if split is not None and split.ndim:
             if sum(sizes) != extent:
-                raise FeedError(f"{self.name}: split {sizes} does not sum to extent {extent}")
+                raise FeedError(f"{self.name}: split is {sizes}, expected sizes with sum {extent}")
             return sizes
         if not sizes[0]:
             raise FeedError(f"{self.name}: split is 0, expected a positive size")
@@ -124,14 +124,17 @@ class ConcatFromSequence(Host):
 
     def reference(self, sequence: Tensors) -> Array:
         if not listed(self, sequence):
-            raise FeedError(f"{self.name}: the sequence has no elements")
+            raise FeedError(f"{self.name}: sequence has 0 tensors, expected at least 1")
         same_dtype(self, sequence)
         axis = axis_of(self, self.axis, sequence[0].ndim + self.new_axis)
         try:
             return (np.stack if self.new_axis else np.concatenate)(sequence, axis)
         except ValueError as error:
             types = ", ".join(map(described, sequence))
-            raise FeedError(f"{self.name}: {types} do not fit along axis {axis}") from error
+            raise FeedError(
+                f"{self.name}: tensors are {types}, expected "
+                + ("one shape" if self.new_axis else f"shapes that differ on axis {axis} only")
+            ) from error
 
     @classmethod
     def examples(cls) -> Examples:
