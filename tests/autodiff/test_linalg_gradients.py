@@ -167,8 +167,8 @@ def refused(op: Op, x: Array, read: int) -> str:
 
 
 def test_vectors_that_are_not_determined_are_refused() -> None:
-    assert "which any complete basis has" in refused(Svd(True), drawn(4, 3), 0)
-    assert "which any complete basis has" in refused(Svd(True), drawn(3, 4), 2)
+    assert "which are arbitrary" in refused(Svd(True), drawn(4, 3), 0)
+    assert "which are arbitrary" in refused(Svd(True), drawn(3, 4), 2)
     assert "phase" in refused(Svd(), drawn(3, 3, whole=True), 0)
     assert "phase" in refused(Eigh(), drawn(3, 3, whole=True), 1)
     assert "phase" in refused(Eig(), drawn(3, 3), 1)

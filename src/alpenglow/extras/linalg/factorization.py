@@ -82,8 +82,8 @@ class Svd(Primitive):
         k = least(x.type)
         if self.full and ((du is not None and m != k) or (dvh is not None and n != k)):
             raise UnsupportedError(
-                "gradient of svd: vectors beyond the singular values, which any complete basis "
-                "has, are not supported; supported: reduced factors"
+                "gradient of svd: vectors beyond the singular values, which are arbitrary, are not "
+                "supported; supported: reduced factors"
             )
         refuse_phases(self, x, du, dvh)
         u, s, vh = b.add(Svd(), [x]).results

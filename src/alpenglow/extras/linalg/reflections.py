@@ -139,7 +139,7 @@ class Reflected(Primitive):
     def infer(self, x: TensorType, tau: TensorType) -> TensorType:
         *outer, m, n = matrices(self, x)
         if tau.dtype != x.dtype or tau.shape[:-1] != tuple(outer):
-            raise TypeRuleError(f"reflected: tau is {tau}, expected scales for {x}")
+            raise TypeRuleError(f"reflected: tau is {tau}, expected […, k] with the batch of {x}")
         if all(map(known, (m, n, tau.shape[-1]))) and not m >= n >= tau.shape[-1]:
             raise TypeRuleError(f"reflected: tau is {tau} and x is {x}, expected […, k] and "
                                 "[…, m, n] with k at most n, and n at most m")  # fmt: skip

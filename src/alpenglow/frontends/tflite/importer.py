@@ -94,7 +94,7 @@ class Importer(ConvertingImporter[Applied]):
 
     def _stated(self, name: str) -> Value:
         tensor = self.tensors.get(name)
-        unmade = ModelError(f"'{name}' is read without a value, expected an operator before it")
+        unmade = ModelError(f"'{name}' is read before it is computed, expected an earlier result")
         if tensor is None:
             raise unmade
         array = tensor.array()

@@ -112,7 +112,7 @@ def _types(
 ) -> dict[str, TensorType]:
     """Return the types of inputs; each open extent has a name of its own, or is bound."""
     if len(set(subgraph.inputs)) < len(subgraph.inputs):
-        raise ModelError(f"inputs of the subgraph are {subgraph.inputs}, expected each once")
+        raise ModelError(f"subgraph inputs are {subgraph.inputs}, expected different tensors")
     inputs: list[tuple[str, str, list[Dim | None]]] = []
     for name, number in zip(names, subgraph.inputs, strict=True):
         tensor = subgraph.tensors[number]

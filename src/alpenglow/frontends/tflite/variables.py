@@ -60,7 +60,7 @@ class Variables:
     def key(self, step: Step[Applied]) -> Key:
         """Return the resource that a step assigns to."""
         if not step.inputs or step.inputs[0] not in self._handles:
-            raise ModelError(f"{step.kind}: operand 0 is no variable, expected a VAR_HANDLE result")
+            raise ModelError(f"{step.kind}: operand 0 is not a variable, expected a VAR_HANDLE")
         return self._handles[step.inputs[0]]
 
     def read(self, key: Key) -> Value:

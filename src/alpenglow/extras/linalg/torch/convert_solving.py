@@ -46,7 +46,7 @@ def slogdet(s: Site, A: Value) -> Made:
 def factors_unread(s: Site, *results: int) -> None:
     """Raise UnsupportedError if factors are read: PyTorch's may be those of the transpose."""
     if any(s.is_read(i) for i in results):
-        raise UnsupportedError("results LU and pivots are not supported; supported: the others")
+        raise UnsupportedError("results LU and pivots are not supported; supported: other results")
 
 
 def decomposed(s: Site, x: Value) -> tuple[Value, Value]:
@@ -126,7 +126,7 @@ def checked(s: Site, y: Value, info: Value, check_errors: bool) -> tuple[Value, 
     """Return results and what says of each matrix if there is one: if all must be, held to it."""
     if not check_errors:
         return y, info
-    info = s.within(info, 0, 0, "the number of a step that fails")
+    info = s.within(info, 0, 0, "info (the step that failed, 0 for none)")
     batch = info.type.shape
     behind = (1,) * (y.type.rank - len(batch))
     held = s.g(Equal(), info, s.filled(0, info.type))

@@ -92,7 +92,7 @@ def places(s: Site, indices: Value, shape: Sequence[Dim]) -> Value:
 @on("EMBEDDING_LOOKUP")
 def embedding_lookup(s: Site) -> Made:
     rows = s.input(1)
-    indices = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
+    indices = s.within(s.input(0), 0, rows.type.shape[0] - 1, "a row index")
     return s.g(Gather(0), rows, indices)
 
 
@@ -111,7 +111,7 @@ def embedding_lookup_sparse(s: Site) -> Made:
         raise s.wrong(f"indices is {where.type} and weights is {weights.type}, expected shapes "
                       f"({n}, {max(len(shape), 2)}) and ({n},), dense_shape {shape}")  # fmt: skip
     ones = (1,) * len(inner)
-    index = s.within(ids, 0, rows.type.shape[0] - 1, "the number of a row")
+    index = s.within(ids, 0, rows.type.shape[0] - 1, "a row index")
     row = s.reshaped(weights, (n, *ones))
     updates = s.apply(Mul(), s.g(Gather(0), rows, index), row)
     at = s.g(Slice((0, 0), (n, len(kept)), (1, 1)), where)
@@ -193,7 +193,7 @@ def segments(s: Site, data: Value, ids: Value, count: int, how: str) -> Value:
     limits = np.finfo(dtype) if data.type.dtype in FLOATS else np.iinfo(dtype)
     start = {"add": 0, "mul": 1, "max": limits.min, "min": limits.max}[how]
     empty = s.full(start, data.type.dtype, (count, *data.type.shape[depth:]))
-    rows = s.within(ids, 0, count - 1, "the number of a row")
+    rows = s.within(ids, 0, count - 1, "a row index")
     return s.g(ScatterNd(how), empty, s.reshaped(rows, (*rows.type.shape, 1)), data)
 
 

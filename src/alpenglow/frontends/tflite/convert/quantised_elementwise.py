@@ -198,7 +198,7 @@ def div(s: Site) -> Made:
 def _nonzero(s: Site, y: Value) -> Value:
     """Return divisors; if one is 0, the call ends in an error."""
     zeros = s.g(Cast("i32"), s.g(Equal(), y, s.filled(0, y)))
-    return s.g(Add(), y, s.within(zeros, 0, 0, "whether a divisor is 0"))
+    return s.g(Add(), y, s.within(zeros, 0, 0, "the count of zeros in a divisor"))
 
 
 @on_quantised("SQUARED_DIFFERENCE")

@@ -72,7 +72,7 @@ def quantised_embedding_lookup(s: Site) -> Made:
     if any(g.zeros) or not (g.uniform or g.axis == 0):
         raise s.wrong(f"value has zero points {sorted(set(g.zeros))} and quantized_dimension "
                       f"{g.axis}, expected zero points 0 and one scale or axis 0")  # fmt: skip
-    places = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
+    places = s.within(s.input(0), 0, rows.type.shape[0] - 1, "a row index")
     chosen = s.cast(s.g(Gather(0), s.cast(rows, "i8"), places), "f32")
     scales = s.g.constant(np.array(g.scales, np.float32))
     if not g.uniform:

@@ -45,14 +45,15 @@ def values(content: bytes) -> dict[str, Number | tuple[Number, ...]]:
         raise ModelError(f"custom_options has {len(content)} bytes, expected at least 3")
     packed, width = content[-2], content[-1]
     if packed >> 2 != MAP or width not in KINDS[UINT]:
-        raise ModelError(f"custom_options has type {packed >> 2}, expected {MAP}, a map")
+        raise ModelError(f"custom_options has root type {packed >> 2} and width {width}, "
+                         f"expected {MAP} (map) and 1, 2, 4 or 8")  # fmt: skip
     at = len(content) - 2 - width
     return _map(file, _back(file, at, width), 1 << (packed & 3))
 
 
 def _map(file: File, at: int, width: int) -> dict[str, Number | tuple[Number, ...]]:
     count = _size(file, at - width, width)
-    file.check(at, count * (width + 1), "the options")
+    file.check(at, count * (width + 1), "custom_options")
     keys = _back(file, at - 3 * width, width)
     keys_width = _size(file, at - 2 * width, width)
     if keys_width not in KINDS[UINT] or _size(file, keys - keys_width, keys_width) != count:
@@ -67,7 +68,7 @@ def _map(file: File, at: int, width: int) -> dict[str, Number | tuple[Number, ..
             found[name] = _list(file, start, 1 << (packed & 3), LISTS[kind], f"option '{name}'")
             continue
         if kind not in KINDS or width not in KINDS[kind]:
-            raise ModelError(f"option '{name}' has type {kind}, expected a number or a list")
+            raise ModelError(f"option '{name}' has type {kind}, expected a number or list")
         found[name] = file.number(at + i * width, KINDS[kind][width], f"option '{name}'")
     return found
 
@@ -82,7 +83,7 @@ def _list(file: File, at: int, width: int, kind: int, what: str) -> tuple[Number
 
 def _size(file: File, at: int, width: int) -> int:
     """Return an integer that is not negative."""
-    size: int = file.number(at, KINDS[UINT][width], "the options")
+    size: int = file.number(at, KINDS[UINT][width], "custom_options")
     return size
 
 
@@ -93,7 +94,7 @@ def _back(file: File, at: int, width: int) -> int:
 
 def _text(file: File, at: int) -> str:
     """Return a name, which ends in a zero byte."""
-    file.check(at, 1, "a name among the options")
+    file.check(at, 1, "a name in custom_options")
     end = file.content.find(b"\0", at)
     if end < 0:
         raise ModelError("a name in custom_options does not end, expected a zero byte")

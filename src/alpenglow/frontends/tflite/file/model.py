@@ -199,7 +199,7 @@ class Model:
         assert rounding in ROUNDINGS, f"rounding is {rounding}"
         self.rounding = rounding
         if content[4:8] != IDENTIFIER:
-            raise ModelError(f"this is no TFLite model: bytes 4 to 8 are {content[4:8]!r}, "
+            raise ModelError(f"this is not a TFLite model: bytes 4 to 7 are {content[4:8]!r}, "
                              f"expected {IDENTIFIER!r}")  # fmt: skip
         self._content = content
         self._root = root(content, "Model", LAYOUTS)
