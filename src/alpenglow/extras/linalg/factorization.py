@@ -288,7 +288,7 @@ def is_positive(a: Array, upper: bool) -> bool:
 
 
 def in_single(op: Op, driver: Callable[..., Any], x: Array, signature: str) -> Any:
-    """Return what LAPACK makes in single precision; raise FeedError if it does not converge.
+    """Return the factors of LAPACK in single precision; raise FeedError if it does not converge.
 
     The functions of numpy.linalg work in double precision, whose vectors have other signs.
     """
@@ -300,7 +300,7 @@ def in_single(op: Op, driver: Callable[..., Any], x: Array, signature: str) -> A
 
 
 def converged(op: Op, driver: Callable[..., Any], *operands: Any) -> Any:
-    """Return what LAPACK makes; raise FeedError if it does not converge."""
+    """Return the factors of LAPACK; raise FeedError if it does not converge."""
     try:
         return driver(*operands)
     except np.linalg.LinAlgError as error:

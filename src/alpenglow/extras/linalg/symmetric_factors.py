@@ -34,17 +34,17 @@ from alpenglow.ops.tensor.movement import stretch
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What packed factors and their pivots stand for: x with rows and columns in `order` is
+    """Packed factors and their pivots as matrices: x with rows and columns in `order` is
     low · inner · lowᵀ."""
 
     order: Value
     """Which row of x comes where."""
     inverse: Value
-    """Where a row of x comes."""
+    """The position of each row of x in `order`."""
     moved: Value
     """Which packed row of a column an element of `low` comes from: later pivots move it."""
     back: Value
-    """Where a packed element of a column has gone to."""
+    """The position of each packed element of a column after later pivots."""
     below: Value
     """1 where elements are packed that are of `low`, else 0."""
     beside: Value
@@ -54,7 +54,7 @@ class Factors:
 
 
 def unpacked(b: Graph, factors: Value, pivots: Value) -> Factors:
-    """Return what packed factors stand for."""
+    """Return packed factors as matrices."""
     *outer, n = pivots.type.shape
     dtype, rows = factors.type.dtype, stretch(b, b(Range(n, 1, 1, "i32")), pivots.type.shape)
     first = begins(b, pivots)

@@ -73,7 +73,7 @@ class SequenceLength(Host):
 class SplitToSequence(Host):
     """The parts of x along `axis`: of one size `split`, or of the sizes that it lists.
 
-    Of parts of one size the last may be smaller.  Without `split` the size is 1, and the axis goes
+    With one size the last part may be smaller.  Without `split` the size is 1, and the axis goes
     unless `keepdims`.  ONNX SplitToSequence.
     """
 

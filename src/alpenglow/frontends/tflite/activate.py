@@ -10,7 +10,7 @@ from alpenglow.ops.elementwise.activation import Tanh
 from alpenglow.ops.elementwise.arithmetic import Clip, Maximum, Minimum
 
 BOUNDS = {Activation.RELU: (0, None), Activation.RELU_N1_TO_1: (-1, 1), Activation.RELU6: (0, 6)}
-"""What activations limit elements to."""
+"""Lower and upper bounds of activations; None for unbounded."""
 
 
 def activated(s: Site, y: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Floats as the integers that LiteRT makes of them as it runs, beside weights that are integers.
+"""Dynamic quantization: float operands that LiteRT quantizes at run time for quantized weights.
 
 Each row or image has a grid of its own, which follows from its least and its greatest element.
 """
@@ -35,7 +35,7 @@ LOW, HIGH = map(int, bounds("i8"))
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Integers of i8, and what they stand for: (steps - zero) * scale, the axes of extent 1."""
+    """i8 steps of the reals (steps - zero) * scale; scale and zero have extent 1 on the axes."""
 
     steps: Value
     scale: Value
@@ -43,9 +43,9 @@ class Measured:
 
 
 def measured(s: Site, x: Value, axes: Sequence[int], way: str) -> Measured:
-    """Return floats as integers whose grid is that of their range along axes.
+    """Return floats quantized by their range along axes.
 
-    The `way` is that of xnnpack, or of LiteRT's own kernels, symmetric or asymmetric.
+    The `way` is xnnpack's, or one of LiteRT's own kernels, symmetric or asymmetric.
     """
     return {"xnnpack": _even, "symmetric": _symmetric, "asymmetric": _asymmetric}[way](s, x, axes)
 
@@ -56,7 +56,7 @@ def own(asymmetric: bool) -> str:
 
 
 def stood_for(s: Site, m: Measured) -> Value:
-    """Return the floats that integers stand for."""
+    """Return the dequantized floats."""
     steps = s.cast(m.steps, "f32")
     if m.zero.array is None:
         steps = s.g(Sub(), steps, stretch(s.g, s.cast(m.zero, "f32"), steps.type.shape))

@@ -1,4 +1,4 @@
-"""Fixed-point arithmetic of TFLite's reference kernels, that of the library gemmlowp.
+"""Fixed-point arithmetic of TFLite's reference kernels, from the library gemmlowp.
 
 A number of n integer bits is an integer of 32 bits over 2^(31 - n); of another width it has fewer
 bits below.  Nothing here wraps: callers keep to ranges in which the kernels do not either.
@@ -15,7 +15,7 @@ from alpenglow.frontends.tflite.wide import Integers, bit_length, maximum, minim
 from alpenglow.ir.types import Array
 
 MOST = (1 << 31) - 1
-"""The number that stands for 1 where there are no integer bits."""
+"""The fixed-point number for 1 without integer bits."""
 
 EXPONENTIALS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
 """exp(-1/4), exp(-1/2), exp(-1), … exp(-16), without integer bits."""

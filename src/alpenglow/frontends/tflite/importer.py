@@ -1,6 +1,6 @@
 """From a TFLite subgraph to a graph: operators in order, each through its entry in the table.
 
-What a converter makes is held to the type that the file states for it.  Nothing is folded; but what
+Each result is checked against the type that the file declares.  Nothing is folded; but what
 small integer tensors hold is kept along (`contents`), since models compute shapes.
 """
 
@@ -75,11 +75,11 @@ class Importer(ConvertingImporter[Applied]):
 
     @property
     def rounding(self) -> str:
-        """How integers that stand for reals are rounded."""
+        """The rounding of quantized values."""
         return self.model.rounding
 
     def declared(self, name: str) -> Tensor:
-        """Return what the file says of a tensor."""
+        """Return the declaration of a tensor in the file."""
         return self.tensors[name] if name in self.tensors else self._inputs[name]
 
     def assign(self, name: str, value: Value) -> None:

@@ -39,8 +39,7 @@ MAIN = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rest:
-    """What is left of a model: its steps, and what the file says of their tensors and of those
-    that it begins with."""
+    """The rest of a model: its steps, and the declarations of their tensors and of its inputs."""
 
     steps: Sequence[Step[Applied]]
     tensors: Mapping[str, Tensor]
@@ -125,7 +124,7 @@ def _types(
 
 
 def _initial(model: Model, subgraph: Subgraph) -> dict[Key, Array]:
-    """Return what variables hold at first: what subgraphs assign to them that run once."""
+    """Return the first values of variables, which subgraphs that run once assign."""
     initial: dict[Key, Array] = {}
     for operator in subgraph.operators:
         if operator.kind != "CALL_ONCE" or operator.custom:

@@ -1,4 +1,4 @@
-"""What converters share for integers that stand for reals: grids, zero points, rounding.
+"""Scales, zero points and rounding, for all converters of quantized operators.
 
 Kernels of TFLite do not agree on how a sum becomes a step of its result.  Those of XNNPACK, which
 users run, multiply in f32 and round halves to even.  The reference kernels, firmware's, multiply by
@@ -31,12 +31,12 @@ def is_reference(s: Site) -> bool:
 
 
 def grid(s: Site, i: int) -> Grid:
-    """Return what integers of operand i stand for."""
+    """Return the scales and zero points of operand i."""
     return _said(s, s.declared(i), f"{s.operand} {i}")
 
 
 def result_grid(s: Site, i: int = 0) -> Grid:
-    """Return what integers of result i stand for."""
+    """Return the scales and zero points of result i."""
     return _said(s, s.output(i), f"result {i}")
 
 
@@ -73,7 +73,7 @@ def zeros_of(s: Site, g: Grid, x: Value, axis: int) -> Value:
 
 
 def real(s: Site, i: int) -> Value:
-    """Return the floats that operand i stands for."""
+    """Return operand i dequantized to f32."""
     x, g = s.input(i), grid(s, i)
     scales = np.array(g.scales, np.float32)
     return s.g(Dequantize("f32"), x, spread(s, scales, x, g.axis), zeros_of(s, g, x, g.axis))
@@ -93,7 +93,7 @@ def fixed(ratios: Array, short: bool = False) -> Array:
 def limits(s: Site, activation: bool = False, reference: bool = False) -> tuple[int, int]:
     """Return the least and greatest integer of the result, as an activation limits them.
 
-    That they are those of `reference` kernels says that XNNPACK does not take the operator.
+    With `reference` they are as reference kernels round them: XNNPACK does not take the operator.
     """
     low, high = map(int, bounds(s.output().dtype))
     which = s.activation(Activation.NONE, *REALS) if activation else Activation.NONE
@@ -126,9 +126,9 @@ def requantised(
 ) -> Value:  # fmt: skip
     """Return sums as integers of the result.
 
-    `parts` are scales whose product, divided by that of the result, is the multiplier: one, or one
-    an index of `axis`.  `rounding` is that of the reference kernel, whose multiplier may be short;
-    that it is `reference` says that XNNPACK has no other.
+    `parts` are scales whose product, divided by the scale of the result, is the multiplier: one, or
+    one an index of `axis`.  The reference kernel rounds by `rounding`, and its multiplier may be
+    short; with `reference` XNNPACK has no kernel of its own.
     """
     scale = one(s, result_grid(s))[0]
     if reference or is_reference(s):
@@ -151,7 +151,7 @@ def multiplied(
 ) -> Value:  # fmt: skip
     """Return sums times multipliers, one or one an index of `axis`, as integers of the result.
 
-    That bounds are those of `reference` kernels says that XNNPACK does not take the operator.
+    With `reference` the bounds are as reference kernels round them.
     """
     zero = one(s, result_grid(s))[1]
     check_ratio(s, float(multipliers.max(initial=0)), rounding)
@@ -169,14 +169,14 @@ def check_ratio(s: Site, ratio: float, rounding: str) -> None:
 
 
 def check_symmetric(s: Site, *grids: Grid) -> None:
-    """Raise ModelError unless zero points are 0, as they must be beside i16."""
+    """Raise ModelError unless zero points are 0, as kernels of i16 need them."""
     zeros = sorted({z for g in grids for z in g.zeros})
     if any(zeros):
         raise s.wrong(f"zero points of its tensors are {zeros}, expected 0 for i16")
 
 
 def check_weights(s: Site, i: int, *dtypes: str) -> None:
-    """Raise UnsupportedError unless LiteRT takes weights beside floats for what they are."""
+    """Raise UnsupportedError unless LiteRT multiplies float rows with these weights as stored."""
     dtype, zero = s.declared(i).dtype, max(grid(s, i).zeros, key=abs)
     if dtype not in dtypes or zero:
         raise s.unsupported(f"float input with weights of dtype {dtype} and zero point {zero}",
@@ -185,7 +185,7 @@ def check_weights(s: Site, i: int, *dtypes: str) -> None:
 
 GREATEST = {"even": np.inf, "double": 2.0**30, "double_up": 2.0**30, "single": 2.0**14,
             "single_away": 2.0**30}
-"""What multipliers are less than, see `Requantize`."""
+"""Upper bounds of multipliers, exclusive: see `Requantize`."""
 
 
 def less_zero(s: Site, i: int) -> Value:
@@ -211,7 +211,7 @@ def rounded(s: Site, steps: Value) -> Value:
 def whole(s: Site, x: Value) -> Value:
     """Return the i32 next to a float, halves away from zero.
 
-    What is added is the number before 0.5: to what is no half, that comes to no whole number.
+    It adds the largest number below 0.5, which rounds up no number below a half.
     """
     less = float(np.nextafter(x.type.numpy.type(0.5), x.type.numpy.type(0)))
     half = s.g(Where(), s.g(Less(), x, s.filled(0, x)), s.filled(-less, x), s.filled(less, x))
@@ -232,7 +232,7 @@ def alike(s: Site, *dtypes: str, operands: Sequence[int] | None = None) -> str:
 
 
 def scales_of(s: Site, *operands: int) -> list[np.float32]:
-    """Return the scales of operands, and that of the result."""
+    """Return the scales of operands, and the scale of the result."""
     grids = [*(grid(s, i) for i in operands), result_grid(s)]
     return [np.float32(one(s, g)[0]) for g in grids]
 
@@ -245,9 +245,9 @@ def power_of_two(scale: np.floating) -> int | None:
 
 
 def once(s: Site, op: Op, x: Value, y: Value) -> Value:
-    """Return what an operator makes of f32, rounded for itself: compiled code may join two in one.
+    """Return an operator of f32, rounded on its own: compiled code may contract two operators.
 
-    What is computed in f64 and rounded to f32 is what f32 makes of arithmetic.  Factors are
-    constants: of two casts a product would become one of f32 again.
+    Arithmetic in f64, rounded to f32, has the bits of f32.  Factors are constants: a product of two
+    casts would become a product in f32 again.
     """
     return s.cast(s.g(op, s.cast(x, "f64"), s.cast(y, "f64")), "f32")

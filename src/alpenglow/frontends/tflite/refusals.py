@@ -12,7 +12,7 @@ from alpenglow.frontends.tflite.steps import BODIES, VARIABLES, place_of
 
 
 def missing(subgraphs: Sequence[Subgraph]) -> list[Refusal]:
-    """Return the operators that have no converter, or none for integers that stand for reals."""
+    """Return the operators that have no converter, or none for quantized tensors."""
     found = []
     for s in subgraphs:
         for i, o in enumerate(s.operators):

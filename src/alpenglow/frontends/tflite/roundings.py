@@ -1,4 +1,4 @@
-"""The ways in which integers that stand for reals may be rounded."""
+"""The ways in which quantized values may be rounded."""
 
 from __future__ import annotations
 

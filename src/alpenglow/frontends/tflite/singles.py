@@ -1,4 +1,4 @@
-"""Functions of f32 as kernels of TFLite know them: those of f64, rounded, alike on all platforms.
+"""Functions of f32 as TFLite's kernels compute them: rounded from f64, alike on all platforms.
 
 Libraries of C come to the same but where a result lies between two f32 to within a hundredth.
 """
@@ -17,7 +17,7 @@ Function = Callable[[Array], Array]
 
 
 def single(function: Function) -> Function:
-    """Return a function of f32 whose results are those of f64, rounded."""
+    """Return a function of f32 whose results are rounded from f64."""
 
     return lambda x: np.asarray(function(x.astype(np.float64)), np.float32)
 

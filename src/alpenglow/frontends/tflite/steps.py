@@ -1,6 +1,6 @@
 """Operators in a space of names: what an import goes through.
 
-Each subgraph numbers its tensors anew.  Where one stands in another, as a branch or a body, its
+Each subgraph numbers its tensors anew.  If a subgraph is a branch or a body of another, its
 tensors get a prefix, its inputs are the operands, and its outputs go by names of their own.
 """
 
@@ -102,7 +102,7 @@ def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Placed:
 
 
 def place_of(subgraph: Subgraph, number: int) -> str:
-    """Return where an operator of a subgraph stands."""
+    """Return the number and subgraph of an operator, as messages print them."""
     return f"operator {number} of subgraph '{subgraph.name}'"
 
 

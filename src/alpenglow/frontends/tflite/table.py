@@ -1,4 +1,4 @@
-"""The table from names of TFLite's operators to the functions that build ours.
+"""The table from names of TFLite's operators to the functions that build graphs.
 
 A converter takes the `Site` of one operator and returns the values of its results.
 """
@@ -33,8 +33,8 @@ Choice = TypeVar("Choice", bound=IntEnum)
 class Conversion:
     """A converter, and the layout of the options that it reads, "" if it reads none.
 
-    That it `moves` says that it serves for integers that stand for reals, too: scales and
-    zero points are the same in all operands and results that have their type.
+    A converter that `moves` elements also serves quantized tensors: scales and zero points are the
+    same in all operands and results that have their type.
     """
 
     convert: Converter
@@ -54,19 +54,19 @@ def on(
 
 
 def on_quantised(*names: str) -> Callable[[Converter], Converter]:
-    """Register the decorated converter for builtin operators on tensors that stand for reals."""
+    """Register the decorated converter for builtin operators on quantized tensors."""
     return _QUANTISED.on(names, lambda converter: converter)
 
 
 def find_quantised(name: str) -> Converter | None:
-    """Return the converter of an operator on tensors that stand for reals, or None."""
+    """Return the converter of an operator on quantized tensors, or None."""
     entry = _TABLE.find((name, False))
     moving = moved(entry.convert) if entry is not None and entry.moves else None
     return _QUANTISED.find(name) or moving
 
 
 def moves(name: str) -> bool:
-    """Return whether a builtin operator serves integers that stand for reals as they are."""
+    """Return True if the converter of a builtin operator serves quantized tensors unchanged."""
     entry = _TABLE.find((name, False))
     return entry is not None and entry.moves
 
@@ -96,15 +96,15 @@ def supported() -> list[str]:
 
 
 class Context(Importing, Protocol):
-    """What an importer knows besides the step."""
+    """State of an importer that converters read, apart from the step."""
 
     @property
     def rounding(self) -> str:
-        """How integers that stand for reals are rounded, one of `roundings.ROUNDINGS`."""
+        """The rounding of quantized values, one of `roundings.ROUNDINGS`."""
         ...
 
     def declared(self, name: str) -> Tensor:
-        """Return what the file says of a tensor."""
+        """Return the declaration of a tensor in the file."""
         ...
 
     def assign(self, name: str, value: Value) -> None:
@@ -125,7 +125,7 @@ class Site(Operands):
 
     @property
     def rounding(self) -> str:
-        """How integers that stand for reals are rounded."""
+        """The rounding of quantized values."""
         return self._context.rounding
 
     def option(self, name: str) -> Any:
@@ -158,14 +158,14 @@ class Site(Operands):
             raise self.wrong(f"custom_options lacks {', '.join(missing)}, expected these options")
 
     def output(self, i: int = 0) -> Tensor:
-        """Return what the file says of result i."""
+        """Return the declaration of result i in the file."""
         if i >= len(self.step.outputs):
             count = len(self.step.outputs)
             raise ModelError(f"{self.kind} has {count} results, expected at least {i + 1}")
         return self._context.declared(self.step.outputs[i])
 
     def declared(self, i: int) -> Tensor:
-        """Return what the file says of operand i."""
+        """Return the declaration of operand i in the file."""
         return self._context.declared(self.step.inputs[i])
 
     def given(self) -> list[int]:

@@ -1,6 +1,6 @@
-"""Tables of functions of one operand that is integers which stand for reals.
+"""Tables of functions of one quantized operand.
 
-What bytes become is looked up.  Some functions of i16 are computed in the graph, others are
+Functions of bytes are looked up.  Some functions of i16 are computed in the graph, others are
 interpolated between 513 values, or taken from what TFLite's kernels know of the logistic function.
 """
 
@@ -26,17 +26,17 @@ Exact = Callable[[Wide, int, int], Wide]
 """A function of numbers with so many integer bits in a width."""
 
 Rule = Callable[[Any], Any]
-"""What becomes of steps, be they in an array or in a graph."""
+"""A function of steps, either an array or a value of a graph."""
 
 
 def looked_up(s: Site, i: int, entries: Array) -> Value:
-    """Return for each element of operand i its entry, of which the first is that of the least."""
+    """Return the entry of each element of operand i; the first entry is for the least element."""
     shift = 128 if s.declared(i).dtype == "i8" else 0
     return s.g(Lookup(), s.input(i), s.g.constant(np.roll(entries, shift)))
 
 
 def reals(s: Site) -> Array:
-    """Return the reals that all bytes of operand 0 stand for, from the least byte on."""
+    """Return the real values of all bytes of operand 0, from the least byte on."""
     scale, zero = one(s, grid(s, 0))
     low, high = map(int, bounds(s.declared(0).dtype))
     return np.float32(scale) * (between(low, high) - zero).astype(np.float32)
@@ -62,20 +62,20 @@ def by_xnnpack(s: Site, function: Function) -> Value:
 
 
 def entered(s: Site, steps: Array, i: int = 0) -> Value:
-    """Return what a table of steps, from the least byte on, makes of operand i."""
+    """Return operand i looked up in a table of steps, which begins with the least byte."""
     entries = np.clip(numbers(s, steps), *limits(s))
     return looked_up(s, i, entries.astype(DTYPES[s.output().dtype]))
 
 
 def numbers(s: Site, table: Array) -> Array:
-    """Return a table; raise UnsupportedError if something in it is no number."""
+    """Return a table; raise UnsupportedError if it contains NaN."""
     if np.isnan(table).any():
         raise s.refuse("scales of operand and result make a result NaN, expected less extreme ones")
     return table
 
 
 def mapped(s: Site, rule: Rule, within: tuple[int, int] | None = None) -> Value:
-    """Return what a rule makes of the steps of operand 0, by a table if they are bytes.
+    """Return a rule applied to the steps of operand 0, by a table if they are bytes.
 
     The result is limited to what it holds, or to bounds.
     """
@@ -92,7 +92,7 @@ def mapped(s: Site, rule: Rule, within: tuple[int, int] | None = None) -> Value:
 # ── of i16 ──
 
 SIGMOID = 256
-"""Of how many twenty-fourths from 0 on the kernels of i16 know the logistic function."""
+"""The number of entries of the logistic table of i16 kernels, one each 1/24 from 0 on."""
 
 
 def sigmoid_table() -> Array:
@@ -112,7 +112,7 @@ def by_sigmoid(s: Site, rule: Callable[[Site, Wide], Wide], powers: Mapping[int,
     """Return a function of i16 by the table of the logistic one.
 
     A rule takes what is 3 * 4096 at 1.  Powers of two that scales may be are exact; for them LiteRT
-    has a kernel beside its reference that computes in fixed point.
+    has a second kernel that computes in fixed point.
     """
     scale, zero = one(s, grid(s, 0))
     to, to_zero = one(s, result_grid(s))
@@ -146,7 +146,7 @@ def tanh_of_shorts(s: Site, x: Wide) -> Wide:
 
 
 def _on_sigmoid(s: Site, size: Wide, bits: int, most: int) -> Wide:
-    """Return what is at a place with so many bits behind its point, or behind the table `most`."""
+    """Interpolate at a position with `bits` fraction bits; behind the table return `most`."""
     place = size >> bits
     at = minimum(place, SIGMOID - 2)
     first, step = _between(s, sigmoid_table(), at)
@@ -163,7 +163,7 @@ def _between(s: Site, table: Array, at: Wide) -> tuple[Wide, Wide]:
 
 
 def interpolation(s: Site, function: Function) -> Array:
-    """Return what a function of operand 0 is at each 128th step of i16, and at the last.
+    """Return a function of operand 0 at each 128th step of i16, and at the last.
 
     Each is moved by half of what is lost in the middle up to the next.
     """
@@ -191,6 +191,6 @@ def interpolation_of(
 
 
 def interpolated(s: Site, x: Wide, table: Array) -> Wide:
-    """Return what is between entries of a table of 513 over all i16."""
+    """Interpolate between entries of a table of 513 over all i16."""
     first, step = _between(s, table, (x >> 7) + 256)
     return first + ((step * (x & 127) + 64) >> 7)

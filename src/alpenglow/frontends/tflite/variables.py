@@ -1,7 +1,7 @@
-"""What a model remembers from call to call: resources, and tensors that are variables.
+"""State from call to call: resources, and tensors that are variables.
 
 A variable is read and written as operators come; in a graph it is read at entry and written at
-exit.  What it holds at first an initial subgraph says, which runs once, or it is zero.
+exit.  An initial subgraph, which runs once, assigns its first value, or it is zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, Array, TensorType
 
 LARGEST = 1 << 30
-"""So many bytes of zeros are no variable's."""
+"""The most bytes of a variable that begins with zeros."""
 
 SPLIT_VARIABLES = (
     "variables in a model with data-dependent shapes are not supported; "
@@ -30,7 +30,7 @@ Key = tuple[str, str]
 
 
 class Variables:
-    """What variables hold where an import has come to.
+    """Values of variables during an import.
 
     `initial` is what resources hold before the first call; `reserved` are names that are others'.
     """
@@ -49,7 +49,7 @@ class Variables:
         return len(self._names)
 
     def step(self, step: Step[Applied]) -> Value | None:
-        """Import a step on a resource; return what it makes, if that is a tensor."""
+        """Import a step on a resource; return its result if that is a tensor."""
         if step.kind == "VAR_HANDLE":
             options = step.payload.operator.options("VarHandleOptions")
             self._handles[step.outputs[0]] = options["container"], options["shared_name"]
@@ -64,7 +64,7 @@ class Variables:
         return self._handles[step.inputs[0]]
 
     def read(self, key: Key) -> Value:
-        """Return what a resource holds."""
+        """Return the value of a resource."""
         if key not in self.held:
             if key not in self._initial:
                 raise ModelError(f"variable '{key[1]}' is empty, expected ASSIGN_VARIABLE first")
@@ -72,8 +72,7 @@ class Variables:
         return self.held[key]
 
     def of_tensor(self, name: str, tensor: Tensor) -> Value:
-        """Return what a tensor holds that is a variable: at first zeros, or what in i8 stands for
-        0."""
+        """Return the value of a variable tensor: at first zeros, or the zero point of i8."""
         if min(tensor.signature, default=0) < 0 or tensor.dtype not in DTYPES:
             raise UnsupportedError(f"variable '{name}' is {tensor}, expected a fixed shape")
         if TensorType(tensor.dtype, tensor.shape).nbytes > LARGEST:

@@ -30,7 +30,7 @@ class Wide:
 
     @classmethod
     def of(cls, g: Graph, value: Value) -> Wide:
-        """Return integers of any type as those of 64 bits."""
+        """Return integers of any type in 64 bits."""
         return cls(g, g(Cast("i64"), value))
 
     def _with(self, op: Op, other: Wide | int, turned: bool = False) -> Wide:

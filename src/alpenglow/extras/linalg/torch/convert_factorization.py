@@ -33,7 +33,7 @@ def qr(s: Site, A: Value, mode: str = "reduced") -> Made:
 
 
 def nothing(s: Site, i: int) -> Value | None:
-    """Return what stands for result i if it was not asked for: a tensor of no elements."""
+    """Return a tensor without elements for a result i that was not asked for."""
     return s.filled(0, s.stated(i)) if s.is_read(i) else None
 
 

@@ -44,7 +44,7 @@ def slogdet(s: Site, A: Value) -> Made:
 
 
 def factors_unread(s: Site, *results: int) -> None:
-    """Raise UnsupportedError if factors are read: PyTorch's may be those of the transpose."""
+    """Raise UnsupportedError if factors are read: PyTorch may factor the transpose."""
     if any(s.is_read(i) for i in results):
         raise UnsupportedError("results LU and pivots are not supported; supported: other results")
 

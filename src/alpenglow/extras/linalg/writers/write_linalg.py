@@ -22,7 +22,7 @@ LAST = np.array([-2, -1], np.int64)
 """The axes of a matrix."""
 
 MOST_COLUMNS = 64
-"""Larger matrices would be more nodes than anybody wants to load."""
+"""Larger matrices would be too many nodes: elimination is written column by column."""
 
 
 @on(Det, when=lambda opset, node: node.results[0].type.dtype != "f64")
@@ -58,7 +58,7 @@ class Rows:
         return self.of(self.part(-2, i, i + 1)).part(-1, j, j + 1)
 
     def pivoted(self, j: int) -> tuple[Rows, Tensor]:
-        """Exchange row j with that of the largest element below it in column j.
+        """Exchange row j with the row of the largest element below it in column j.
 
         Return also the number of that row, i64[*outer, 1, 1].
         """

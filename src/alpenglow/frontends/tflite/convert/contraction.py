@@ -35,7 +35,7 @@ def of_fully_connected(s: Site) -> tuple[Value, Value]:
 
 
 def kept(s: Site, y: Value) -> Value:
-    """Return the product y[M, O] in the shape of operand 0, but for the last axis, if asked for."""
+    """Return the product y[M, O] in the shape of operand 0 except the last axis, if asked for."""
     if not s.option("keep_num_dims"):
         return y
     x, depth = s.input(0), s.input(1).type.shape[1]

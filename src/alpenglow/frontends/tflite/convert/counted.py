@@ -62,8 +62,8 @@ def non_max_suppression_v5(s: Site) -> Made:
 def suppressed(s: Site) -> tuple[Value, Value]:
     """Return the numbers of boxes that are chosen, -1 behind them, and how many these are.
 
-    A box goes where it shares as much as the threshold with a better one; to ours that is where it
-    shares more than the number before.
+    A box goes if its overlap with a better one is at least the threshold; `Suppress` drops a box of
+    more overlap, so it gets the number before.
     """
     boxes, scores, most = s.rank(0, 2), s.rank(1, 1), s.number(2)
     n = fixed(scores.type.shape[0])

@@ -1,4 +1,4 @@
-"""The converter for what stands behind detectors: boxes decoded, chosen, and listed by score."""
+"""The converter of detection postprocessing: boxes decoded, selected, and sorted by score."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def detection(s: Site) -> Made:
 
 
 def decoded(s: Site, options: Options, encodings: Value, anchors: Value) -> Value:
-    """Return boxes [n, 4] as corners y, x, y, x: places and sizes are told relative to anchors."""
+    """Return boxes [n, 4] as corners y, x, y, x: places and sizes are relative to anchors."""
     n = anchors.type.shape[0]
 
     def column(v: Value, i: int) -> Value:
@@ -119,7 +119,7 @@ def each_class(s: Site, options: Options, boxes: Value, scores: Value) -> Found:
 
 
 def listed(s: Site, count: int, boxes: Value, at: Value, kinds: Value, found: Value) -> Made:
-    """Return what is found, with zeros behind it, in `count` places."""
+    """Return the detections, padded with zeros to `count`."""
     there = s.g(GreaterOrEqual(), at, s.filled(0, at))
     rows = s.g(Gather(0), boxes, s.g(Maximum(), at, s.filled(0, at)))
     mask = stretch(s.g, s.reshaped(there, (*at.type.shape, 1)), rows.type.shape)

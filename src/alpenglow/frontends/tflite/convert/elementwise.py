@@ -82,12 +82,12 @@ UNARY: dict[str, Op] = {
 
 
 def binary(op: Op) -> Callable[[Site], Made]:
-    """Return the converter for an operator that is ours as it stands, of two operands."""
+    """Return the converter for a binary operator that maps to one operator."""
     return lambda s: s.apply(op, s.input(0), s.input(1))
 
 
 def unary(op: Op) -> Callable[[Site], Made]:
-    """Return the converter for an operator that is ours as it stands, of one operand."""
+    """Return the converter for a unary operator that maps to one operator."""
     return lambda s: s.g(op, s.input(0))
 
 
@@ -194,9 +194,9 @@ def gelu(s: Site) -> Made:
 
 @on("CAST", moves=True)
 def cast(s: Site) -> Made:
-    """The element type is that of the result, whatever the options say.
+    """Cast to the dtype of the result; the options are not read.
 
-    Of a complex number the real part is left, and what becomes one has no imaginary part.
+    From a complex number the real part is left, and to a complex number the imaginary part is 0.
     """
     x, to = s.input(0), s.result_dtype()
     if x.type.dtype in COMPLEX and to not in COMPLEX:

@@ -99,7 +99,7 @@ def embedding_lookup(s: Site) -> Made:
 @on("EMBEDDING_LOOKUP_SPARSE", "EmbeddingLookupSparseOptions")
 def embedding_lookup_sparse(s: Site) -> Made:
     """Rows of operand 4, weighted and added up in places: a sum, over the weights' sum, or over
-    the root of the sum of their squares.  Where there is no weight there is 0.
+    the root of the sum of their squares.  Without a weight the result is 0.
 
     Operands are numbers of rows, their places, the shape that these are in, and weights.
     """
@@ -184,7 +184,7 @@ def unsorted_segment(s: Site) -> Made:
 
 
 def segments(s: Site, data: Value, ids: Value, count: int, how: str) -> Value:
-    """Return what rows of data with the same number come to, `count` of them."""
+    """Return rows of data with the same segment id reduced, `count` of them."""
     depth = ids.type.rank
     if count < 0 or ids.type.shape != data.type.shape[:depth]:
         raise s.wrong(f"segment_ids is {ids.type} for {count} segments of data {data.type}, "

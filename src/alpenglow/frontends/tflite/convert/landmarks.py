@@ -83,7 +83,7 @@ def landmarks_to_matrix(s: Site) -> Made:
 
 
 def moved(s: Site, matrix: Value, xs: Value, ys: Value, middles: bool) -> list[Value]:
-    """Return points as a matrix takes them; with `middles`, those of pixels are at halves."""
+    """Return points as a matrix takes them; with `middles`, pixels have their points at halves."""
     g, flat = s.g, s.reshaped(matrix, (16,))
     made = []
     for row in (0, 4):
@@ -111,7 +111,7 @@ def transform_landmarks(s: Site) -> Made:
 
 @on("TransformTensorBilinear", custom=True)
 def transform_tensor(s: Site) -> Made:
-    """What a matrix cuts out of x[1, H, W, C], between pixels linearly; zeros outside."""
+    """The region of x[1, H, W, C] that a matrix maps, bilinear between pixels; zeros outside."""
     options = options_of(s, "output_height", "output_width")
     x, matrix = s.rank(0, 4), s.rank(1, 3)
     high, wide = (options[n] for n in ("output_height", "output_width"))

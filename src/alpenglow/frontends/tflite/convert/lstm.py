@@ -1,7 +1,7 @@
 """Converters for LSTM, whose state is in variables.
 
-A layer without projection, limits and norms is one operator of ours; others are written out step by
-step.  Where there is no input gate it is 1 - f, and sigmoid(-x) is 1 - sigmoid(x).
+A layer without projection, clipping and normalization is one `Lstm`; others are unrolled step by
+step.  Without an input gate the gate is 1 - f, and sigmoid(-x) is 1 - sigmoid(x).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BASIC = 1
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Where the operands of a layer stand: weights of four gates, in TFLite's order i, f, c, o."""
+    """Positions of the operands of a layer: weights of four gates, in TFLite's order i, f, c, o."""
 
     weights: int = 1
     recurrent: int = 5
@@ -97,7 +97,7 @@ def basic(s: Site) -> Made:
 
 
 def run(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
-    """Return what a layer makes of x[T, B, I], and keep its state."""
+    """Return the results of a layer on x[T, B, I], and assign its state."""
     plain = s.optional(at.projection) is None and s.optional(at.norms + 1) is None
     plain &= not is_dynamic(s, at.weights + 1)
     if plain and not s.option("cell_clip") and s.activation(*Activation) in FORMULAS:
@@ -106,7 +106,7 @@ def run(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
 
 
 def whole(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
-    """Return what our operator makes; its gates are i, o, f, c."""
+    """Return the results of `Lstm`, whose gates are in the order i, o, f, c."""
     order = (0, 3, 1, 2)
     ws = gates(s, at.weights)
     rs = gates(s, at.recurrent)
@@ -129,14 +129,14 @@ def whole(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
 
 
 def gates(s: Site, first: int) -> list[Value]:
-    """Return operands of the gates i, f, c and o; those of a missing i are minus those of f."""
+    """Return operands of the gates i, f, c and o; for a missing i, the negated operands of f."""
     forget, cell, out = (s.input(first + k) for k in (1, 2, 3))
     into = s.optional(first)
     return [s.g(Neg(), forget) if into is None else into, forget, cell, out]
 
 
 def written_out(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
-    """Return what steps make, one after the other."""
+    """Return the results of unrolled steps."""
     s.activation(Activation.TANH)
     state = s.input(at.h), s.input(at.c)
     made, (h, c) = one_by_one(s, x, reverse, state, lambda row, h, c: step(s, row, h, c, at))
@@ -166,7 +166,7 @@ def step(s: Site, x: Value, h: Value, c: Value, at: Layer) -> tuple[Value, Value
 
 
 def gate(s: Site, x: Value, h: Value, at: Layer, k: int, cell: Value | None) -> Value:
-    """Return what goes into gate k, the sums of products with x, h and a cell, normed if asked."""
+    """Return the input of gate k: sums of products with x, h and a cell, normalized if asked."""
     sums = s.g(Add(), times(s, x, at.weights + k), times(s, h, at.recurrent + k))
     peephole = at.peepholes + (0, 1, 0, 2)[k]
     if cell is not None and s.optional(peephole) is not None:
@@ -177,7 +177,7 @@ def gate(s: Site, x: Value, h: Value, at: Layer, k: int, cell: Value | None) -> 
 
 
 def limited(s: Site, x: Value, most: float) -> Value:
-    """Return x limited to what is no larger than `most`, unless that is 0."""
+    """Return x clipped to plus and minus `most`, unless `most` is 0."""
     return s.g(Clip(-most, most), x) if most else x
 
 

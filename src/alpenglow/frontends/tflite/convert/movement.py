@@ -21,7 +21,7 @@ from alpenglow.ops.tensor.order import ReverseSequence
 
 @on("RESHAPE", "ReshapeOptions", moves=True)
 def reshape(s: Site) -> Made:
-    """The shape is an operand, or else an option, where [0] stands for that without axes."""
+    """The shape is an operand, or else an option, where [0] is the shape without axes."""
     if s.optional(1) is not None:
         return reshaped(s, s.input(0), s.dims(1))
     wanted = s.option("new_shape")
@@ -79,7 +79,7 @@ def joined(s: Site, xs: Sequence[Value]) -> Value:
 
 
 def beside(s: Site, x: Value, first: Value, axis: int) -> Value:
-    """Return x with the extents of another operand but for one axis.
+    """Return x with the extents of another operand except on one axis.
 
     Open extents are presumed to be those that they must be.
     """

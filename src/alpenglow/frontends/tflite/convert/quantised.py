@@ -1,4 +1,4 @@
-"""Converters between floats and integers that stand for reals."""
+"""Converters between floats and quantized integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converters for arithmetic and comparisons, element by element, on integers that stand for reals.
+"""Converters for elementwise arithmetic and comparisons of quantized tensors.
 
 XNNPACK adds and subtracts with multipliers of 21 bits, shifts once, and multiplies in f32.  The
 reference kernels move terms up, scale them to half of the greater scale, and scale the result.
@@ -50,7 +50,7 @@ from alpenglow.ops.quantized.quantize import bounds
 
 
 def stretched(s: Site, values: Sequence[Value], build: Callable[..., Value]) -> Value:
-    """Return what `build` makes of values stretched to their common shape."""
+    """Return `build` of values stretched to their common shape."""
     if by_channel(values):
         turned = s.broadcast(*(channels_first(s.g, v) for v in values))
         return channels_last(s.g, build(*turned))
@@ -132,7 +132,7 @@ def _terms(s: Site, bits: int) -> tuple[list[Value], float]:
 
 
 def _sum_of_powers(s: Site, op: Op, powers: Sequence[int]) -> Value:
-    """Return a sum of i16 whose scales are powers of two, the greater one that of the result."""
+    """Return a sum of i16 with powers of two as scales; the result has the greater one."""
     down = [powers[2] - p for p in powers[:2]]
     if min(down) != 0:
         raise s.refuse(f"scale of the result is 2^{powers[2]}, expected 2^{max(powers[:2])}, the "
@@ -170,8 +170,8 @@ def _combined(s: Site, terms: Sequence[Value], op: Op, ratio: Array) -> Value:
 def div(s: Site) -> Made:
     """The dividend is moved up as far as it goes, and multiplied by a reciprocal.
 
-    Where TFLite's kernels would shift 32 bits by more than 31, processors do not agree; here the
-    quotient is 0.  A divisor that stands for 0 ends the call.
+    If TFLite's kernels would shift 32 bits by more than 31, processors do not agree; here the
+    quotient is 0.  A divisor whose real value is 0 ends the call.
     """
     dtype = alike(s, "i8", "u8", "i16")
     a, b, c = scales_of(s, 0, 1)
@@ -216,7 +216,7 @@ def squared_difference(s: Site) -> Made:
 
 @on_quantised("PRELU")
 def prelu(s: Site) -> Made:
-    """Slopes beside i16 are of i8."""
+    """With input of i16, alpha is of i8."""
     dtypes = [s.declared(i).dtype for i in (0, 1)] + [s.output().dtype]
     if dtypes not in (["i8"] * 3, ["u8"] * 3, ["i16", "i8", "i16"]):
         raise s.unsupported(f"{', '.join(dtypes)} as dtypes of input, alpha and result",

@@ -1,4 +1,4 @@
-"""The converter of LSTM on integers that stand for reals: i8, with cells and gates of i16.
+"""The converter of quantized LSTM: i8, with cells and gates of i16.
 
 It is TFLite's only kernel for these, so both ways of rounding are its own; halves go away from
 zero.  Gates have three integer bits before their functions and none behind them; these are read
@@ -67,7 +67,7 @@ def quantised_unidirectional_sequence_lstm(s: Site) -> Made:
 
 
 class Integers:
-    """What the steps of a layer share: scales, and where its cells have their point."""
+    """State that the steps of a layer share: scales, and the fixed point of its cells."""
 
     def __init__(self, s: Site) -> None:
         self.s = s
@@ -146,9 +146,9 @@ class Integers:
         return self._clipped(limited(made, LOW, HIGH), "proj_clip", AT.h, HIGH)
 
     def _clipped(self, x: Wide, option: str, of: int, most: int) -> Wide:
-        """Return integers limited to what is no larger than an option, unless that is 0.
+        """Return integers clipped to plus and minus an option, unless the option is 0.
 
-        They have the scale of operand `of`, and are no larger than `most`.
+        The integers have the scale of operand `of`; the clip is at most `most`.
         """
         clip = clip_of(self.s, option)
         steps = int(min(clip / self._one(of)[0], most))
@@ -166,7 +166,7 @@ class Integers:
         return Wide.of(s.g, s.g(MatMulInteger(), x, weights, *zeros))
 
     def _read(self, table: Value, x: Wide) -> Wide:
-        """Return what a table of all numbers has for some."""
+        """Look up elements in a table of all numbers of 16 bits."""
         return Wide.of(x.g, x.g(Gather(), table, (x + (1 << 15)).value))
 
     def _one(self, i: int) -> tuple[float, int]:

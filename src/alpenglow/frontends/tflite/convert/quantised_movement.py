@@ -1,7 +1,7 @@
-"""Converters that fill, join and resample integers that stand for reals.
+"""Converters that fill, join and resample quantized tensors.
 
-What they fill with stands for 0.  Kernels ask for one grid in operands and results, but where
-pieces of u8 are joined.
+They fill with the zero point.  Kernels need one scale and zero point in operands and results,
+except CONCATENATION of u8.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def quantised_space_to_batch(s: Site) -> Made:
 
 
 def zero(s: Site) -> int:
-    """Return what stands for 0 in the result."""
+    """Return the zero point of the result."""
     return one(s, result_grid(s))[1]
 
 
@@ -63,7 +63,7 @@ def on_grid_of_result(s: Site, x: Value, g: Grid) -> Value:
 
 @on_quantised("EMBEDDING_LOOKUP")
 def quantised_embedding_lookup(s: Site) -> Made:
-    """Rows of integers, or of what they stand for: then a row may have its own scale."""
+    """Rows of integers, or dequantized rows: then a row may have its own scale."""
     if s.output().dtype not in REALS:
         return moved(embedding_lookup)(s)
     rows, g = s.input(1), grid(s, 1)

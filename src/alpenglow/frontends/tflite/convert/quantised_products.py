@@ -1,4 +1,4 @@
-"""Converters for sums of products on integers that stand for reals.
+"""Converters for convolution and matrix multiplication of quantized tensors.
 
 Products of bytes are summed in i32.  Those of i16, which kernels sum in i64, are exact in f64.
 Where only the weights are integers, floats are as many integers for a while (`dynamic`).
@@ -100,7 +100,7 @@ def quantised_batch_matmul(s: Site) -> Made:
     return requantised(s, sums, parts, rounding, short=short, reference=left)
 
 
-# ── floats beside weights that are integers ──
+# ── float input with quantized weights ──
 
 
 def dynamic_fully_connected(s: Site) -> Made:
@@ -131,12 +131,12 @@ def dynamic_conv_2d(s: Site) -> Made:
 
 
 def by_image(s: Site, i: int, convert: Converter, way: str) -> Made:
-    """Return what an operator of floats makes of images as integers."""
+    """Return a float operator on dynamically quantized images."""
     return by_rows(s, i, range(1, s.input(i).type.rank), convert, way)
 
 
 def by_rows(s: Site, i: int, axes: Sequence[int], convert: Converter, way: str) -> Made:
-    """Return what an operator of floats makes of operand i with a grid over axes."""
+    """Return a float operator on operand i, dynamically quantized over axes."""
     check_weights(s, 1, "i8", "i4")
     s.inputs[i] = stood_for(s, measured(s, s.input(i), axes, way))
     s.inputs[1] = real(s, 1)
@@ -176,7 +176,7 @@ def _convolved(s: Site, operands: Callable[[Site], tuple[Value, Value]], axis: i
 def is_left(s: Site) -> bool:
     """Whether XNNPACK leaves products of integers to LiteRT's own kernel.
 
-    It takes constants, and a bias that says what it stands for.
+    It takes constant weights, and a constant bias with scales and zero points 0.
     """
     if s.rounding != "xnnpack" or "i16" in (s.declared(0).dtype, s.output().dtype):
         return False

@@ -1,4 +1,4 @@
-"""The converter of filters with a memory (SVDF) on integers that stand for reals.
+"""The converter of filters with a memory (SVDF) on quantized tensors.
 
 Features are remembered in i16; sums go by the rule of the reference kernels in both ways, since
 XNNPACK has none.

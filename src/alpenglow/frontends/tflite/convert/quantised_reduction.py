@@ -1,4 +1,4 @@
-"""Converters that make many elements one, of integers that stand for reals."""
+"""Converters for reductions of quantized tensors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def total(s: Site) -> Made:
 
 
 def is_delegated(s: Site) -> bool:
-    """Whether XNNPACK takes a reduction: that of bytes, along some axis."""
+    """True if XNNPACK takes a reduction: of bytes, along at least one axis."""
     return not is_reference(s) and bool(axes_of(s))
 
 
@@ -126,7 +126,7 @@ def reduced_product(s: Site) -> Made:
 
 
 MANY = 64
-"""Of how many elements a product is built into a graph."""
+"""The most factors of a product that is built into a graph."""
 
 
 def _rows(s: Site) -> tuple[Value, tuple[Dim, ...]]:

@@ -1,4 +1,4 @@
-"""The converter that resamples images of integers that stand for reals, between four elements.
+"""The converter for bilinear resizing of quantized images.
 
 XNNPACK weighs by 11 bits behind the point, reference kernels by 10 bits, but u8 by floats.
 """
@@ -32,7 +32,7 @@ COARSE, FINE = 10, 11
 class Taps:
     """Which two elements of an axis each element of the result lies between.
 
-    `share` is that of the second one, `rest` that of the first.
+    `share` is the weight of the second one, `rest` the weight of the first.
     """
 
     first: Array
@@ -64,14 +64,14 @@ def quantised_resize_bilinear(s: Site) -> Made:
 
 
 def rounded_up(s: Site, x: Value, taps: list[Taps]) -> Value:
-    """Return what XNNPACK makes: halves go up."""
+    """Return the weighted sums rounded as by XNNPACK: halves go up."""
     total = summed(s, s.cast(x, "i32"), taps)
     half = s.filled(1 << (2 * FINE - 1), total)
     return s.g(ShiftRight(), s.g(Add(), total, half), s.filled(2 * FINE, total))
 
 
 def rounded_away(s: Site, x: Value, taps: list[Taps]) -> Value:
-    """Return what reference kernels make: halves go away from zero."""
+    """Return the weighted sums rounded as by reference kernels: halves go away from zero."""
     total = summed(s, s.cast(x, "i64" if x.type.dtype == "i16" else "i32"), taps)
     half = 1 << (2 * COARSE - 1)
     positive = s.g(Greater(), total, s.filled(0, total))
@@ -89,7 +89,7 @@ def summed(s: Site, x: Value, taps: list[Taps]) -> Value:
 
 
 def in_floats(s: Site, x: Value, taps: list[Taps]) -> Value:
-    """Return what the reference kernel of u8 makes, in the order in which it adds."""
+    """Return the weighted sums of the reference kernel of u8, added in its order."""
     rows, columns = taps
     x, total = s.cast(x, "f32"), None
     for across, by in ((columns.first, columns.rest), (columns.second, columns.share)):
@@ -102,7 +102,7 @@ def in_floats(s: Site, x: Value, taps: list[Taps]) -> Value:
 
 
 def along(s: Site, x: Value, axis: int, at: Array, weights: Array) -> tuple[Value, Value]:
-    """Return elements of an axis, and their weights, stretched beside them."""
+    """Return elements of an axis, and their weights in the same shape."""
     chosen = s.g(Gather(axis), x, s.g.constant(at))
     shape = [len(at) if i == axis else 1 for i in range(x.type.rank)]
     column = s.g.constant(weights.astype(DTYPES[x.type.dtype]).reshape(shape))

@@ -1,7 +1,7 @@
-"""Converters that weigh the elements of rows of integers that stand for reals.
+"""Converters for softmax, log-softmax and L2 normalization of quantized rows.
 
-XNNPACK has none.  The reference kernels take exponentials in fixed point, what LiteRT has beside
-them in f32, both from a table of how far a byte may be below the greatest of its row.
+XNNPACK has none.  The reference kernels take exponentials in fixed point, LiteRT's other kernels in
+f32, both from a table of how far a byte may be below the greatest of its row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from alpenglow.ops.tensor.movement import Slice, stretch
 
 @on_quantised("SOFTMAX")
 def softmax(s: Site) -> Made:
-    """XNNPACK has none for integers; what LiteRT has beside its reference kernel is in floats."""
+    """XNNPACK has none for integers; LiteRT's own kernel, not its reference, is in floats."""
     source, dtype = s.declared(0).dtype, s.output().dtype
     if (source, dtype) not in SOFTMAXES:
         known = [" to ".join(pair) for pair in SOFTMAXES]
@@ -126,7 +126,7 @@ def _softmax_in_fixed(s: Site, below: Value) -> Value:
 
 
 def _softmax_in_floats(s: Site, below: Value) -> Value:
-    """Sums are those of f32 one after another, as a kernel that is no reference makes them."""
+    """Sums add f32 one after another, as LiteRT's optimized kernel does."""
     scale = scales_of(s, 0)[0] * np.float32(s.option("beta"))
     weights = _of_table(s, below, _in_floats(scale), "f32")
     (to, zero), sums = one(s, result_grid(s)), _sum_in_order(s, weights)

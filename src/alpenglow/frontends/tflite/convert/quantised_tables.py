@@ -1,7 +1,7 @@
-"""Converters for functions of one operand that is integers which stand for reals.
+"""Converters for functions of one quantized operand.
 
-What bytes become is in a table, made by the rule of TFLite's kernels: in floats, or in integers.
-Of i16 some functions are computed, others interpolated between 513 values.
+Functions of bytes are tables, made by the rule of TFLite's kernels: in floats, or in integers.
+Functions of i16 are computed, or interpolated between 513 values.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def quantised_sqrt(s: Site) -> Made:
 
 @on_quantised("RSQRT")
 def quantised_rsqrt(s: Site) -> Made:
-    """What is 0 becomes the greatest integer."""
+    """The result for 0 is the greatest integer."""
     dtype = alike(s, "i8", "i16")
     scale, to = scales_of(s, 0)
     not_negative(s)
@@ -154,7 +154,7 @@ def quantised_rsqrt(s: Site) -> Made:
 
 
 def not_negative(s: Site) -> None:
-    """Let a call end in an error where operand 0 stands for a negative real."""
+    """Let a call end in an error if an element of operand 0 has a negative real value."""
     zero = one(s, grid(s, 0))[1]
     low, high = map(int, bounds(s.declared(0).dtype))
     if zero > low:
@@ -163,7 +163,7 @@ def not_negative(s: Site) -> None:
 
 
 def ratio(s: Site) -> tuple[int, int]:
-    """Return the multiplier from steps of operand 0 to those of the result, divided in f32."""
+    """Return the multiplier from steps of operand 0 to steps of the result, divided in f32."""
     a, b = scales_of(s, 0)
     return multiplier(float(a / b))
 

@@ -1,6 +1,6 @@
-"""Converters that pool integers that stand for reals, and their transposed convolution.
+"""Converters for pooling and transposed convolution of quantized tensors.
 
-What that sums is exact in floats: in f32 if weights are small enough, else in f64.
+Sums of a transposed convolution are exact: in f32 if weights are small enough, else in f64.
 """
 
 from __future__ import annotations

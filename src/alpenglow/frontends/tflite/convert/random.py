@@ -1,7 +1,7 @@
 """Converters that draw random numbers.
 
-TFLite draws others in each process where both seeds are 0, as we do; numbers of a seed are those of
-a generator of its own, which is not there.
+TFLite draws others in each process where both seeds are 0, as we do; numbers of a seed come from
+a generator of its own, which is not supported.
 """
 
 from __future__ import annotations

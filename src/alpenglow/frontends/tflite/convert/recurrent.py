@@ -1,7 +1,7 @@
 """Converters for plain recurrent layers and filters with a memory (SVDF).
 
-The state is a variable: what a call leaves there, the next one begins with.  Where weights alone
-are integers, rows that meet them are integers for a while, too, as LiteRT makes them (`dynamic`).
+The state is a variable: a call begins with the state that the last one left.  If only weights are
+quantized, rows are quantized at run time before they are multiplied, as in LiteRT (`dynamic`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def check_inputs(s: Site, *auxiliary: int) -> None:
 
 
 def layer(s: Site, x: Value, first: int, reverse: bool) -> Value:
-    """Return what a layer makes of x[T, B, I], its operands standing from `first` on."""
+    """Return the results of a layer on x[T, B, I], whose operands begin at `first`."""
     h = s.input(first + 3)
     if is_dynamic(s, first):
         made, last = one_by_one(s, x, reverse, (h,), lambda row, h: (turn(s, row, h, first),))
@@ -106,7 +106,7 @@ def one_by_one(
 
 
 def is_dynamic(s: Site, w: int) -> bool:
-    """Whether weights are integers that stand for reals."""
+    """True if weights are quantized."""
     return s.declared(w).quantised
 
 
@@ -126,7 +126,7 @@ def product_of(s: Site, x: Value, w: Value) -> Value:
 
 
 def floats(s: Site, i: int) -> Value:
-    """Return operand i, or what its integers stand for."""
+    """Return operand i, dequantized if it is quantized."""
     if not s.declared(i).quantised:
         return s.input(i)
     check_weights(s, i, "i8")
@@ -178,7 +178,7 @@ def rank_of(s: Site, filters: Dim) -> int:
 
 
 def of_floats(convert: Converter) -> Converter:
-    """Return a converter of floats beside weights that may be integers."""
+    """Return a converter that refuses input other than f32; weights may be quantized."""
 
     def made(s: Site) -> Made:
         if s.declared(0).dtype != "f32":

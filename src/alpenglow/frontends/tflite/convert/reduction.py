@@ -117,7 +117,7 @@ def local_response_normalization(s: Site) -> Made:
 
 
 WINDOWS: dict[int, type[Op]] = {1: Add, 2: Mul, 3: Minimum, 4: Maximum, 5: BitAnd, 6: BitOr}
-"""What the numbers of `ReduceWindowFunction` stand for."""
+"""The operators of `ReduceWindowFunction` by number."""
 
 
 @on("REDUCE_WINDOW", "ReduceWindowOptions")

@@ -76,7 +76,7 @@ def strided_slice(s: Site) -> Made:
 
 
 def entries(s: Site, count: int) -> list[tuple[str, int]]:
-    """Return what each axis of operand and result is to a slice, with the number of its entry.
+    """Return how a slice treats each axis of operand and result, with the number of its entry.
 
     An axis is a new one, one of which a place is taken, one cut to a part, or left whole.
     """
@@ -258,7 +258,7 @@ def behind(s: Site, x: Value, count: int) -> tuple[Value, tuple[Dim, ...]]:
 
 
 def before_them(s: Site, y: Value, count: int) -> Value:
-    """Return what `behind` turned, turned back."""
+    """Undo the transposition of `behind`."""
     rank = y.type.rank
     return s.g(Transpose((0, *range(rank - count, rank), *range(1, rank - count))), y)
 
@@ -280,7 +280,7 @@ def dilate(s: Site) -> Made:
 
 @on("DYNAMIC_UPDATE_SLICE", moves=True)
 def dynamic_update_slice(s: Site) -> Made:
-    """Where places less the start lie in the update it is read, and elsewhere the operand.
+    """Read the update at positions less the start if these are in it, else the operand.
 
     The start is moved so far that all of the update finds room.
     """

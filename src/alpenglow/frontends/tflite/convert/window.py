@@ -45,7 +45,7 @@ def of_conv_2d(s: Site) -> tuple[Value, Value]:
 
 
 def of_depthwise_conv_2d(s: Site) -> tuple[Value, Value]:
-    """Return x[N, H, W, C] and weights[O, 1, …]; their number tells that of filters a channel."""
+    """Return x[N, H, W, C] and weights[O, 1, …]; O is a multiple of the channels."""
     x, w = s.rank(0, 4), s.rank(1, 4)
     if w.type.shape[0] != 1:
         raise s.wrong(f"weights are {w.type}, expected dimension 1 on axis 0")
@@ -95,7 +95,7 @@ def conv_3d_transpose(s: Site) -> Made:
 
 
 def deconvolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
-    """Return what a convolution by w does to gradients, plus a bias: x[N, …, C] with w[C, O, …]."""
+    """Return the transposed convolution by w, plus a bias: x[N, …, C] with w[C, O, …]."""
     y = spread_out(s, x, w, axes)
     if (bias := s.optional(3)) is not None:
         column = stretch(s.g, append_axes(s.g, bias, len(axes)), y.type.shape)
@@ -106,7 +106,7 @@ def deconvolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
 def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     """Return x[N, …, C] with each element multiplied by a window of w[C, O, …]: [N, O, …].
 
-    Operand 0 is the shape of the result.  What lies outside of it is cut off.
+    Operand 0 is the shape of the result.  Elements outside of it are cut off.
     """
     wanted = s.dims(0)
     spatial = len(axes)

@@ -37,12 +37,12 @@ HELD = "bool, integer, float and complex dtypes"
 """The dtypes of tensors that a graph holds, as messages call them."""
 
 QUANTISED = frozenset({"i8", "u8", "i16", "i4", "u4", "i2"})
-"""Types of elements that may stand for reals; sums in i32 and i64 always do, by other tensors."""
+"""Dtypes of quantized tensors; accumulators in i32 and i64 take their scales from operands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What integers stand for: real = (q - zero) * scale.
+    """Quantization parameters: real = (q - zero) * scale.
 
     There is one scale and one zero, or one of each for every index of `axis`.
     """
@@ -61,10 +61,10 @@ class Grid:
 class Tensor:
     """A tensor of a subgraph, by a name that no other one there has.
 
-    `dtype` is one of ours, or string, resource or variant.  `shape` has what extents are unless
-    inputs get others, `signature` -1 for those that are open; `ranked` is False where the shape may
-    be unknown.  `grid` is what elements stand for, if not for themselves, `content` the bytes of a
-    constant, or None.
+    `dtype` is a dtype of graphs, or string, resource or variant.  `shape` has the default
+    dimensions, `signature` -1 for dynamic ones; `ranked` is False if the shape may be unknown.
+    `grid` has the scales of quantized elements, or is None, `content` the bytes of a constant, or
+    None.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Tensor:
 
     @property
     def quantised(self) -> bool:
-        """Whether elements are integers that stand for reals."""
+        """True if elements are quantized."""
         return self.grid is not None and self.dtype in QUANTISED
 
     @property
@@ -136,8 +136,8 @@ class Tensor:
 class Operator:
     """An operator of a subgraph: `kind` is the name of a builtin, or of a custom one with `custom`.
 
-    Operands and results are numbers of tensors, -1 for an operand that is absent; so are those
-    that say what stands for reals on the way.  `version` is that of its meaning.
+    Operands and results are numbers of tensors, -1 for an absent operand; `intermediates` are
+    tensors with the scales of intermediate values.  `version` is the version of its semantics.
     """
 
     kind: str
@@ -149,7 +149,7 @@ class Operator:
     intermediates: tuple[int, ...] = ()
 
     def options(self, layout: str) -> Mapping[str, Any]:
-        """Return the options by name, those of a layout, with defaults for what is absent."""
+        """Return the options of a layout by name, with defaults for absent ones."""
         number = OPTION_NUMBERS.get(layout)
         name, known = "builtin_options", number
         if number is None:
@@ -184,7 +184,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What users call the inputs and outputs of a subgraph: numbers of tensors by name."""
+    """Public names of the inputs and outputs of a subgraph: numbers of tensors by name."""
 
     key: str
     subgraph: int
@@ -233,7 +233,7 @@ class Model:
         ]  # fmt: skip
 
     def metadata(self) -> dict[str, bytes]:
-        """Return what is said about the model, by name."""
+        """Return the metadata of the model by name."""
         entries = self._root.tables("metadata")
         contents = ((e.text("name"), self._content_of(e.number("buffer"), e.path)) for e in entries)
         return {name: b"" if c is None else c.tobytes() for name, c in contents}
@@ -280,13 +280,13 @@ class Model:
         return Operator(kind, version, custom, inputs, outputs, table, between)
 
     def _content_of(self, number: int, what: str) -> Array | None:
-        """Return the bytes of a buffer; None if it is empty: then it is no constant's."""
+        """Return the bytes of a buffer; None if it is empty: then no constant uses it."""
         if number >= len(self._buffers):
             count = len(self._buffers)
             raise ModelError(f"{what} has buffer {number}, expected less than {count}")
         buffer = self._buffers[number]
         offset, size = buffer.number("offset"), buffer.number("size")
-        if offset <= 1:  # 0 and 1 stand for contents that are in the table
+        if offset <= 1:  # offsets 0 and 1 mean that contents are in the table
             content = buffer.array("data")
         elif offset + size > len(self._content):
             raise ModelError(
@@ -299,7 +299,7 @@ class Model:
 
 
 def _grid(table: Table | None, dtype: str, rank: int, path: str) -> Grid | None:
-    """Return what integers stand for; None if nothing is said of that."""
+    """Return the scales and zero points of a tensor, or None."""
     if table is None:
         return None
     if table.number("details_type"):
@@ -363,7 +363,7 @@ def _unique(name: str, taken: dict[str, int]) -> str:
 def named(
     numbers: Sequence[int], tensors: Sequence[Tensor], signed: Mapping[str, int]
 ) -> list[str]:
-    """Return names for inputs or outputs: a signature's, or else those of the tensors."""
+    """Return names for inputs or outputs: from a signature, or else from the tensors."""
     by_number = {number: name for name, number in signed.items() if name}
     taken: dict[str, int] = {}
     words = (by_number.get(n, tensors[n].name) or "tensor" for n in numbers)

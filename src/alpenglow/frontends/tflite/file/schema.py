@@ -1,4 +1,4 @@
-"""What we read of TFLite's schema, as data: layouts of tables, and enumerations.
+"""The part of TFLite's schema that is read, as data: layouts of tables, and enumerations.
 
 A field is ``name:kind``, with its default behind ``=`` where that is not 0; fields are numbered in
 order, and ``-`` is a number whose field is not read.
@@ -126,7 +126,7 @@ OPTION_NUMBERS: Mapping[str, int] = {
     "CallOnceOptions": 103, "Conv3DOptions": 106, "VarHandleOptions": 111,
     "RandomOptions": 114, "BucketizeOptions": 115, "GeluOptions": 116,
 }  # fmt: skip
-"""What the field `builtin_options_type` of an operator says of `builtin_options`."""
+"""Values of `builtin_options_type`, one for each layout of `builtin_options`."""
 
 OPTION_2_NUMBERS: Mapping[str, int] = {"ReduceWindowOptions": 20, "StableHLOCompositeOptions": 21}
 """The same for `builtin_options_2`."""
@@ -136,7 +136,7 @@ TYPES: Mapping[int, str] = {
     9: "i8", 10: "f64", 11: "c128", 12: "u64", 13: "resource", 14: "variant", 15: "u32", 16: "u16",
     17: "i4", 18: "bf16", 19: "i2", 20: "u4", 21: "f8e4m3fn", 22: "f8e5m2",
 }  # fmt: skip
-"""Element types: ours, and three of values that no graph holds."""
+"""Dtypes by number; string, resource and variant are in no graph."""
 
 INDEX_VECTORS: Mapping[int, str] = {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"}
 """How the indices of a sparse tensor are stored."""
@@ -150,7 +150,7 @@ class Padding(IntEnum):
 
 
 class Activation(IntEnum):
-    """What is applied to the result of an operator."""
+    """The function applied to the result of an operator."""
 
     NONE = 0
     RELU = 1
@@ -176,7 +176,7 @@ class Combiner(IntEnum):
 
 
 class WindowFunction(IntEnum):
-    """What REDUCE_WINDOW makes of a window."""
+    """How REDUCE_WINDOW reduces a window."""
 
     UNSUPPORTED = 0
     ADD = 1

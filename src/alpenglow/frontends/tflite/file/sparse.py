@@ -56,7 +56,7 @@ def dense(values: Array, shape: tuple[int, ...], sparsity: Table) -> Array:
 
 
 def _places(levels: Sequence[Table], count: int) -> list[Array]:
-    """Return where each of `count` values lies on each stored axis."""
+    """Return the index of each of `count` values on each stored axis."""
     places: list[Array] = []
     fibres = 1
     for number, level in enumerate(levels):
