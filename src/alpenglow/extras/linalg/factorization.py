@@ -1,8 +1,8 @@
 """Factorizations of matrices, as LAPACK has them: by way of NumPy, with its signs and its order.
 
-There is no kernel for them: a machine runs the reference.  Where signs are open, as of singular
-vectors, they are those of NumPy's LAPACK in the precision of the operand.  Another library, as MKL
-in PyTorch, may return others.
+There is no kernel for them: a machine runs the reference.  The signs of singular vectors
+and eigenvectors, which are arbitrary, come from NumPy's LAPACK in the precision of the operand.
+Another library, as MKL in PyTorch, may return others.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ def divided(block: Array, b: Array) -> Array:
 
 
 def blocks(pivots: Array) -> list[tuple[int, int]]:
-    """Return where each block begins and how many rows it has."""
+    """Return the first row of each block and its number of rows."""
     out, k = [], 0
     while k < len(pivots):
         size = 1 if pivots[k] > 0 or k + 1 == len(pivots) else 2
@@ -216,5 +216,5 @@ def blocks(pivots: Array) -> list[tuple[int, int]]:
 
 
 def clamped(pivot: int, n: int) -> int:
-    """Return the row that a pivot stands for, one of n."""
+    """Return the row of a pivot, from 0 to n - 1."""
     return min(max(abs(int(pivot)) - 1, 0), n - 1)

@@ -52,7 +52,7 @@ class Inverse(Primitive):
 
 
 def inverted(a: Array) -> tuple[Array, Array]:
-    """Return what one matrix becomes, and its inverse."""
+    """Return one matrix after elimination, and its inverse."""
     n = len(a)
     both = np.concatenate([a, np.eye(n, dtype=a.dtype)], axis=1)
     for j in range(n):

@@ -85,7 +85,7 @@ def eliminated(a: Array) -> Array:
 
 
 def cofactors(b: Graph, x: Value) -> Value:
-    """Return what the determinants of x change by with its elements.
+    """Return the derivatives of the determinants of x by its elements.
 
     They are the determinants times the transposed inverses, to which matrices that have none, or
     hardly one, are brought near: so they are right where the determinant is 0, too.  Matrices are

@@ -195,10 +195,10 @@ class Reflected(Primitive):
 
 
 def qr_pulled(b: Graph, q: Value, r: Value, dq: Value, dr: Value) -> Value:
-    """Return the gradient of q r, given those of its factors: q with orthonormal columns, and r
-    upper triangular.
+    """Return the gradient of q r from the gradients of its factors: q with orthonormal columns, and
+    r upper triangular.
 
-    Where there are more columns than rows, those beyond the first square are q times those of r.
+    With more columns than rows, columns beyond the first square are q times columns of r.
     Walter and Lehmann, "Algorithmic Differentiation of Linear Algebra Functions", 2010.
     """
     k, n = r.type.shape[-2:]

@@ -96,7 +96,7 @@ def unpacked(b: Graph, factors: Value) -> tuple[Value, Value]:
 
 
 def factors_pulled(b: Graph, low: Value, up: Value, d_low: Value, d_up: Value) -> Value:
-    """Return the gradient of a product of triangles, given those of its factors: the lower one,
+    """Return the gradient of a product of triangles from the gradients of the lower one,
     with ones on its diagonal, and the upper one.
 
     Only what is in these triangles counts.  Walter and Lehmann, "Algorithmic

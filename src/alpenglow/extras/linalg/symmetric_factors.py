@@ -78,7 +78,7 @@ def unpacked(b: Graph, factors: Value, pivots: Value) -> Factors:
 
 
 def begins(b: Graph, pivots: Value) -> Value:
-    """Return where a block of two rows begins: at the first of two negative pivots."""
+    """Return a mask of the first of each two negative pivots, which begin a block of two rows."""
     negative = b(Less(), pivots, filled(b, 0, pivots))
     count = b(CumSum(pivots.type.rank - 1), as_type(b, negative, "i32"))
     two = filled(b, 2, count)
@@ -88,7 +88,7 @@ def begins(b: Graph, pivots: Value) -> Value:
 
 
 def factors_of_symmetric(b: Graph, f: Factors, dy: Value) -> Value:
-    """Return the gradient of a symmetric matrix, for that of its packed factors."""
+    """Return the gradient of a symmetric matrix from the gradient of its packed factors."""
     pairs = halved(b, b(Mul(), f.beside, dy))
     blocks = b(Add(), b(Mul(), unit(b, dy), dy), b(Add(), pairs, turned(b, pairs)))
     dlow = reordered(b, b(Mul(), f.below, dy), f.moved)
@@ -101,7 +101,7 @@ def factors_of_symmetric(b: Graph, f: Factors, dy: Value) -> Value:
 
 
 def packed_gradient(b: Graph, f: Factors, dx: Value) -> Value:
-    """Return the gradient of packed factors, for that of the symmetric matrix they stand for."""
+    """Return the gradient of packed factors from the gradient of their symmetric matrix."""
     dx = on_both_sides(b, dx, f.order)
     change = product(b, dx, product(b, f.low, f.inner))
     dlow = reordered(b, b(Add(), change, change), f.back)

@@ -41,7 +41,7 @@ AT_ZERO, SLOPE = 0.355028053887817239260, -0.258819403792806798405
 """Ai and its derivative at 0."""
 
 TERMS = 16
-"""Of the power series up to 2.09: the next is beyond the digits of an f64."""
+"""Terms of the power series up to 2.09; the next one is below the precision of f64."""
 
 EDGES = np.array([0, 1, -1, 2, -2, 2.1, -2.1, -7.3, 9, 104, np.inf, -np.inf, np.nan], np.float32)
 

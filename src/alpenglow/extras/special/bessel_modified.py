@@ -110,7 +110,7 @@ class BesselI(Elementwise):
         return super().infer(*xs)
 
     def scalar(self, m: Any, x: Any) -> Any:
-        # Where it is odd its slope at 0 is that on the right; |x| would have none there.
+        # An odd function takes its slope at 0 from the right; |x| would have none there.
         size = m.where(m.lt(x, 0.0), m.neg(x), x) if self.order else m.abs(x)
         y = first(m, size, self.order)
         y = m.where(m.lt(x, 0.0), m.neg(y), y) if self.order else y

@@ -15,7 +15,7 @@ from alpenglow.ops.elementwise.series import polynomial
 STIRLING = (
     -3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12
 )  # fmt: skip
-"""What lgamma(x) is apart from Stirling's formula, in powers of 1 / x² over x."""
+"""The difference of lgamma(x) and Stirling's formula, in powers of 1 / x² over x."""
 
 NEAR = (
     6.379047507619774e-08, -1.3412819758517287e-07, 2.0304806751615227e-07,
@@ -28,7 +28,7 @@ NEAR = (
 """lgamma(2 + t) / t of t from -1/2 to 1/2 as a polynomial, fitted at Chebyshev nodes."""
 
 PSI = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-"""What log(x) - 1 / 2x is above digamma(x), in powers of 1 / x² over x²."""
+"""log(x) - 1 / 2x less digamma(x), in powers of 1 / x² over x²."""
 
 BERNOULLI = (
     1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000,

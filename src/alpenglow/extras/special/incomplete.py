@@ -23,7 +23,7 @@ TURNS = 100_000.0
 """After so many turns a sum that has not converged is given up: the result is NaN."""
 
 DONE = 2 * TURNS
-"""What counts turns is set to it when a sum has converged."""
+"""The counter of iterations is set to this when a sum has converged."""
 
 PRECISION = 2.0**-53
 BIG = 2.0**52
@@ -163,8 +163,8 @@ def _peak(m: Any, a: Any, x: Any) -> Any:
 def _large_peak(m: Any, a: Any, x: Any) -> Any:
     """Return x^a exp(-x) / gamma(a) where a is large.
 
-    The exponents are so large, too, that their difference has no digits; with x = a (1 + s) it is
-    that of a (log(1 + s) - s) and of what Stirling's formula leaves.
+    The exponents are so large, too, that their difference has no digits; with x = a (1 + s) it
+    follows from a (log(1 + s) - s) and the remainder of Stirling's formula.
     """
     step = m.div(m.sub(x, a), a)
     fall = m.mul(a, m.sub(Log1p().scalar(m, step), step))

@@ -51,7 +51,7 @@ def exchange(k: Loops, outs: list[Sink], outer: list[Coord], n: int, j: Coord, r
 
 
 def clear(k: Loops, outs: list[Sink], outer: list[Coord], n: int, j: Coord) -> None:
-    """Make column j that of the unit matrix: divide row j, and take it from the others."""
+    """Make column j a column of the unit matrix: divide row j, and take it from the others."""
     divisor = outs[0].load([*outer, j, j])
 
     def change(out: Sink, i: Coord, by: Callable[[Expr, Expr], Expr]) -> None:
