@@ -25,8 +25,6 @@ from alpenglow.ir.types import COMPLEX, Array, TensorType
 from alpenglow.ops.elementwise.algebra import conjugate, negative, plus, product
 from alpenglow.ops.product.contraction import turned
 
-REAL_ONLY = "complex dtypes are not supported; supported: f32 and f64"
-
 GROWTH = (1 + math.sqrt(17)) / 8
 """How much smaller than its column an element may be, and still be the pivot."""
 
@@ -58,7 +56,7 @@ class Ldl(Primitive):
         if dy is None or 0 in x.type.shape:
             return None
         if x.type.dtype in COMPLEX:
-            raise UnsupportedError(f"gradient of ldl: {REAL_ONLY}")
+            raise UnsupportedError("gradient of ldl: complex is not supported; supported: f32, f64")
         factors, pivots, _ = b.add(self, [x]).results
         return factors_of_symmetric(b, unpacked(b, factors, pivots), dy)
 
@@ -162,7 +160,10 @@ class SolveLdl(Primitive):
     ) -> tuple[Value | UnsupportedError | None, None, Value]:
         db = conjugate(g, g(self, factors, pivots, conjugate(g, dy)))
         if b.type.dtype in COMPLEX:
-            return UnsupportedError(f"gradient of solve_ldl by factors: {REAL_ONLY}"), None, db
+            error = UnsupportedError(
+                "gradient of solve_ldl by factors: complex is not supported; supported: f32, f64"
+            )
+            return error, None, db
         if 0 in factors.type.shape:
             return None, None, db
         da = negative(g, product(g, db, turned(g, g(self, factors, pivots, b))))
