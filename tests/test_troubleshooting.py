@@ -127,7 +127,7 @@ def a_program_of_pytorch_that_changes_its_operands(folder: Path) -> None:
     ag.compile(edited("images", edit))
 
 
-@says("this is no .pt2 file: …")
+@says("this is not a .pt2 file, expected what torch.export.save writes: …")
 def a_file_that_is_called_like_a_program(folder: Path) -> None:
     Path("model.pt2").write_bytes(b"PK\3\4")
     ag.compile("model.pt2")

@@ -323,7 +323,7 @@ def test_a_branch_that_draws_random_numbers_is_not_computed_for_the_other() -> N
     exe = ag.compile(exported((drawn, (rows(3),), None, ())))
 
     assert_equal(exe, drawn, (-torch.ones(3, 8),))
-    with pytest.raises(UnsupportedError, match="no generator"):
+    with pytest.raises(UnsupportedError, match="random numbers are not supported"):
         exe(np.ones((3, 8), np.float32))
 
 
@@ -410,13 +410,13 @@ def test_a_buffer_in_a_program_that_depends_on_data_is_refused() -> None:
             return x[x > 0]
 
     program = torch.export.export(Counts(), (rows(3),))
-    with pytest.raises(UnsupportedError, match=r"buffers are changed \(count\)"):
+    with pytest.raises(UnsupportedError, match=r"updates of count in a program"):
         ag.load(program)
 
 
 def test_random_numbers_in_a_program_that_depends_on_data_are_refused() -> None:
     program = torch.export.export(Applied(lambda x: torch.rand(3) + x[x > 0].sum()), (rows(3),))
-    with pytest.raises(UnsupportedError, match="no generator"):
+    with pytest.raises(UnsupportedError, match="random numbers are not supported"):
         ag.load(program)
 
 

@@ -275,5 +275,5 @@ def test_a_state_dict_is_refused_as_a_pickle(tmp_path: Path) -> None:
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "m.pt2").write_bytes(b"\0" * 100)
-    with pytest.raises(ModelError, match=r"no \.pt2 file.*m\.pt2"):
+    with pytest.raises(ModelError, match=r"not a \.pt2 file.*m\.pt2"):
         ag.load(tmp_path / "m.pt2")

@@ -59,7 +59,7 @@ def test_an_expression_is_what_pytorch_computes(text: str) -> None:
              "TruncToInt(2.0*IntTrueDiv(s, 3))"],
 )  # fmt: skip
 def test_what_would_be_rounded_otherwise_is_refused(text: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"the extent .* is"):
+    with pytest.raises(UnsupportedError, match=r"the dimension .* is"):
         extent(text)
 
 
@@ -85,7 +85,7 @@ def test_a_condition_holds_where_pytorch_says_so(text: str) -> None:
 
 
 def test_conditions_that_guards_cannot_say_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="the extent"):
+    with pytest.raises(UnsupportedError, match="the dimension"):
         conditions("not (s > 2 and s < 7)")
     with pytest.raises(ModelError, match="never holds"):
         conditions("3 < 2")

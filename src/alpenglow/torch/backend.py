@@ -48,9 +48,7 @@ class BackendOptions:
         """Return options from the dict that torch hands on; raise OptionError for others."""
         known = [f.name for f in fields(BackendOptions)]
         if unknown := [name for name in words if name not in known]:
-            raise OptionError(
-                f"there is no option '{unknown[0]}' of the backend; there are {', '.join(known)}"
-            )
+            raise OptionError(f"option {unknown[0]} is unknown, expected one of {', '.join(known)}")
         for name in ("strict", "freeze"):
             if not isinstance(words.get(name, False), bool):
                 raise OptionError(f"option {name} is {words[name]!r}, expected True or False")
@@ -92,7 +90,7 @@ def backend(
     """
     fx.torch()
     if mode is not None:
-        raise OptionError(f"mode is '{mode}'; this backend has none", hint="options={…}")
+        raise OptionError(f"mode is '{mode}', expected None", hint="options={…}")
     chosen = BackendOptions.of(options or {})
 
     def inference(graph: Any, fakes: Sequence[Any]) -> Runner:

@@ -69,7 +69,11 @@ TRY = "\n  try: the path of a model file that you may read"
         ),
         ("missing.txt", f"cannot read the model: there is no such file   (missing.txt){TRY}"),
         ("missing.onnx", f"cannot read the model: No such file or directory   (missing.onnx){TRY}"),
-        ("missing.pt2", "cannot read the model: No such file or directory   (missing.pt2)"),
+        (
+            "missing.pt2",
+            "cannot read the model: No such file or directory, expected a readable file   "
+            "(missing.pt2)",
+        ),
         (
             __file__,
             "the model is of no known format; supported: onnx, stablehlo, tflite, torch   "

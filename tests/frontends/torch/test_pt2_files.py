@@ -97,11 +97,11 @@ EDITS: list[tuple[str, str, Edit, type[AlpenglowError], str]] = [
     ("count", MODEL, put(*GRAPH, "nodes", 0, "target", value="torch.ops.my.op"), UnsupportedError,
      r"my\.op \(1 call .*\): there is no converter"),
     ("count", MODEL, put(*GRAPH, "nodes", 0, "inputs", 0, "arg", "as_tensor", "name", value="q"),
-     ModelError, "'q' is read before anything makes it"),
+     ModelError, "'q' is read before it is defined, expected"),
     ("count", MODEL, put(*GRAPH, "nodes", 0, "inputs", 0, "arg", value={"as_new": 1}),
-     UnsupportedError, "of the kind as_new"),
+     UnsupportedError, "kind as_new"),
     ("count", MODEL, lambda w: w["graph_module"]["graph"]["nodes"].append(
-        w["graph_module"]["graph"]["nodes"][0]), ModelError, "made twice"),
+        w["graph_module"]["graph"]["nodes"][0]), ModelError, "defined twice"),
     ("count", MODEL, put("graph_module", "signature", "input_specs", value=[]), ModelError,
      "the signature has 0"),
     ("count", MODEL, put("graph_module", "signature", "input_specs", 0,
@@ -110,11 +110,11 @@ EDITS: list[tuple[str, str, Edit, type[AlpenglowError], str]] = [
                          value={"loss_output": {"arg": {"name": "x"}}}), UnsupportedError,
      "loss_output"),
     ("count", MODEL, put("graph_module", "module_call_graph", 0, "signature", "out_spec",
-                         value="4.5"), ModelError, "no pair"),
+                         value="4.5"), ModelError, "expected .version"),
     ("count", MODEL, put(*GRAPH, "tensor_values", "x", "sizes", 0, "as_int", value=-3), ModelError,
      "sizes"),
     ("choice", MODEL, put(*GRAPH, "tensor_values", "full", "sizes", 0, "as_int", value=2**61),
-     ModelError, "more than"),
+     ModelError, "expected at most"),
     ("images", MODEL, put(*GRAPH, "tensor_values", "image", "sizes", 0,
                           value={"as_expr": {"expr_str": "Symbol('a b')"}}), ModelError, "'a b'"),
     ("images", MODEL, put(*GRAPH, "tensor_values", "relu", "sizes", 1, value={"as_int": 7}),
@@ -123,18 +123,18 @@ EDITS: list[tuple[str, str, Edit, type[AlpenglowError], str]] = [
      "'part' is pickled"),
     ("count", WEIGHTS, put(*BUFFERS, "path_name", value="weight_99"), ModelError, "weight_99"),
     ("count", WEIGHTS, put(*BUFFERS, "path_name", value="../../models/model.json"), ModelError,
-     "has no"),
+     "is missing"),
     ("count", WEIGHTS, put(*BUFFERS, "tensor_meta", "strides", value=[{"as_int": -1}]), ModelError,
      "strides"),
     ("count", WEIGHTS, put(*BUFFERS, "tensor_meta", "storage_offset", value={"as_int": 19}),
-     ModelError, r"reaches element \d+ of 20"),
+     ModelError, r"reaches element \d+, expected less than 20"),
     ("count", WEIGHTS, put(*BUFFERS, "tensor_meta", "sizes", value=[{"as_int": 3}]), ModelError,
      "declared"),
     ("count", WEIGHTS, put(*BUFFERS, "tensor_meta", "dtype", value=9), UnsupportedError, "is 9"),
     ("count", WEIGHTS, put(*BUFFERS, "tensor_meta", "layout", value=1), UnsupportedError, "sparse"),
     ("count", WEIGHTS, put(*BUFFERS, "tensor_meta", "device", "type", value="meta"),
      UnsupportedError, "meta"),
-    ("count", WEIGHTS, lambda w: w["config"].pop("part") and None, ModelError, "no 'part'"),
+    ("count", WEIGHTS, lambda w: w["config"].pop("part") and None, ModelError, "'part' is missing"),
     ("count", CONSTANTS, put("config", "part", value={}), ModelError, "stored twice"),
     ("count", WEIGHTS, lambda w: [], ModelError, "expected a record"),
 ]  # fmt: skip
@@ -164,10 +164,10 @@ PARTS: list[tuple[Callable[[dict[str, bytes]], None], type[AlpenglowError], str]
     (without(MODEL), UnsupportedError, "0 models"),
     (content("models/other.json", b"{}"), UnsupportedError, "2 models"),
     (content("data/weights/model.pt", b"PK"), UnsupportedError, "is pickled"),
-    (content(MODEL, b"\xff"), ModelError, "no text"),
-    (content(MODEL, b"[" * 100_000), ModelError, "no JSON"),
-    (content(MODEL, b'{"graph_module": NaN}'), ModelError, "no number of JSON"),
-    (content(WEIGHTS, b'{"config": {}}'), ModelError, "is stored"),
+    (content(MODEL, b"\xff"), ModelError, "not text"),
+    (content(MODEL, b"[" * 100_000), ModelError, "expected JSON"),
+    (content(MODEL, b'{"graph_module": NaN}'), ModelError, "not a number in JSON"),
+    (content(WEIGHTS, b'{"config": {}}'), ModelError, "is missing in the archive"),
 ]
 
 
@@ -193,7 +193,7 @@ def test_a_weight_whose_checksum_is_another_is_refused() -> None:
 def test_what_unpacks_to_far_more_is_refused() -> None:
     parts = entries((FILES / "count.pt2").read_bytes())
     parts["data/weights/weight_0"] = b"\0" * (64 << 20)
-    with pytest.raises(ModelError, match="unpack to"):
+    with pytest.raises(ModelError, match="unpacks to"):
         ag.load(packed(parts, zipfile.ZIP_DEFLATED))
 
 

@@ -39,7 +39,7 @@ def check_stored(samples: bytes, tensors: int, unread: Iterable[str]) -> None:
     try:
         steps = [(op.name, argument) for op, argument, _ in pickletools.genops(samples)]
     except ValueError as error:
-        raise ModelError(f"the example inputs are damaged: {error}") from error
+        raise ModelError(f"the example inputs are damaged: {error}, expected a pickle") from error
     stored = sum(step == "BINPERSID" for step, _ in steps)  # each tensor names where it is stored
     if 0 < stored < tensors:
         raise _refused(f"{tensors} inputs were {stored} tensors")
@@ -50,7 +50,7 @@ def check_stored(samples: bytes, tensors: int, unread: Iterable[str]) -> None:
 
 def _refused(seen: str) -> ModelError:
     return ModelError(
-        f"{seen} when this program was exported, and torch.export then reads only one of those "
-        "that are the same, whatever comes in the others",
-        hint="export with x.detach().clone() where a tensor is given twice",
+        f"{seen} when this program was exported, expected distinct tensors: torch.export reads "
+        "only one of several equal inputs",
+        hint="export with x.detach().clone() for a tensor that is passed twice",
     )

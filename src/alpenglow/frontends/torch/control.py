@@ -159,7 +159,7 @@ def _branch(call: Call, origin: Call, importer: Importing) -> Control[Applied]:
     if isinstance(pred, Ref) and isinstance(condition, Value):
         return Branch(pred.name, regions, names)
     if not isinstance(condition, Condition | bool | int):
-        raise UnsupportedError(f"cond: the condition is {condition!r}")
+        raise UnsupportedError(f"cond: pred is {condition!r}, expected a tensor or bool")
     site = importer.site(call)
     try:
         return Once(regions[0 if site.truth(condition) else 1], names)
@@ -236,13 +236,13 @@ def scalar_type(argument: object) -> TensorType:
         return SCALAR
     if isinstance(argument, float):
         return TensorType("f32", ())
-    raise UnsupportedError(f"{argument!r} is no tensor and no number")
+    raise UnsupportedError(f"an operand is {argument!r}, expected a tensor or a number")
 
 
 def placed(body: Body, operands: Sequence[Argument], prefix: str, origin: Call) -> Placed:
     """Return a function on operands, with names behind a prefix."""
     if len(operands) != len(body.inputs):
-        raise ModelError(f"a function has {len(body.inputs)} inputs for {len(operands)} operands")
+        raise ModelError(f"a function has {len(body.inputs)} inputs, expected {len(operands)}")
     copy = _Copy(body, dict(zip(body.inputs, operands, strict=True)), prefix)
     calls = []
     for name, operand in copy.given.items():

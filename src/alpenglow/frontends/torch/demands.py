@@ -73,7 +73,8 @@ def _guards(text: str, sources: Sources) -> Guards:
 
     def named(source: re.Match[str]) -> str:
         if source[1] not in sources:
-            raise UnsupportedError(f"the program holds if {shown(text)}, which reads no input")
+            raise UnsupportedError(f"guard {shown(text)} reads {shown(source[1])}, "
+                                   "expected an input")  # fmt: skip
         name = f"source_{len(read)}"
         read[name] = sources[source[1]]
         return name

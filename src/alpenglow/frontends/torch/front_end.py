@@ -47,8 +47,8 @@ class TorchFrontEnd(DecidingFrontEnd):
         torch = sys.modules["torch"]
         if not isinstance(model, torch.nn.Module):
             raise OptionError(
-                f"args, kwargs and dynamic_shapes are for modules, to trace them; "
-                f"this is an {type(model).__name__}, which has been"
+                f"the model is a traced {type(model).__name__}, expected a torch.nn.Module "
+                "with args, kwargs or dynamic_shapes"
             )
         trace = import_module("alpenglow.frontends.torch.capture").capture
         return trace(model, args, kwargs, dynamic_shapes)
@@ -84,8 +84,8 @@ class TorchFrontEnd(DecidingFrontEnd):
         if isinstance(loaded, StagedModel):
             what = "shapes" if shapes else f"the shape of the constant '{next(iter(left))}'"
             raise UnsupportedError(
-                f"{what} cannot bind the extents of a program whose graph depends on its data",
-                hint="export it with these extents",
+                f"{what} cannot fix dimensions of a program whose graph depends on its data",
+                hint="export it with these dimensions",
             )
         bound = bind_shapes(loaded, shapes) if shapes else loaded
         return fix(bound, left) if left else bound

@@ -23,7 +23,7 @@ IN_PLACE = re.compile(r"aten\.([a-zA-Z](?:\w*[a-zA-Z0-9])?)_(\.\w+)")
 RENAMED = {"aten.transpose.default": "aten.transpose.int"}
 """Functional operators whose name is not the name of their in-place form without the "_"."""
 
-TOLD_ELSEWHERE = "a tensor that was written through another one, of which it may be a view"
+TOLD_ELSEWHERE = "it may be a view of a tensor that was written in place"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -75,6 +75,7 @@ DROPPED = frozenset({
 WRONG = frozenset({"aten.multilabel_margin_loss_forward.default"})
 """Calls whose decomposition by torch 2.13 is wrong: it counts targets behind the end, -1."""
 
+OUTPUTS = "USER_OUTPUT, BUFFER_MUTATION, PARAMETER_MUTATION and USER_INPUT_MUTATION"
 LISTS = "aten::_foreach_"
 """How the names of operators on lists of tensors begin."""
 
@@ -260,7 +261,8 @@ def named_outputs(specs: Iterable[Any], spec: Any) -> tuple[Output, ...]:
             case "USER_INPUT_MUTATION":
                 outputs.append(Output("input", s.target, unique(f"{s.target}_after", names)))
             case other:
-                raise UnsupportedError(f"an output of the kind {other.lower()}")
+                raise UnsupportedError(f"output kind {other} is not supported; supported: "
+                                       f"{OUTPUTS}")  # fmt: skip
     return tuple(outputs)
 
 
@@ -359,13 +361,14 @@ def array_of(tensor: Any) -> Array:
     t = torch()
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in DTYPES:
-        raise UnsupportedError(f"a tensor has the element type {name}")
+        raise UnsupportedError(f"a tensor has dtype {name}, expected one of {', '.join(DTYPES)}")
     if tensor.device.type != "cpu":
         raise UnsupportedError(
             f"a tensor is on {tensor.device}", hint="module.cpu() before it is exported"
         )
     if tensor.layout != t.strided or type(tensor) not in (t.Tensor, t.nn.Parameter, t.nn.Buffer):
-        raise UnsupportedError(f"a tensor is a {type(tensor).__name__} of layout {tensor.layout}")
+        raise UnsupportedError(f"a tensor is a {type(tensor).__name__} of layout {tensor.layout}, "
+                               "expected torch.Tensor and torch.strided")  # fmt: skip
     plain = tensor.detach().resolve_conj().resolve_neg()
     if DTYPES[name] in OVER_BYTES:
         ours, bits = OVER_BYTES[DTYPES[name]]
@@ -459,7 +462,7 @@ class _Reader:
             with torch().utils._python_dispatch._disable_current_modes():  # it is no fake
                 self.constants[node.name] = copied(array_of(owner))
             return None
-        return Unknown(f"the attribute {node.target} of the module")
+        return Unknown(f"attribute {node.target} of the module")
 
     def _number(self, node: Any) -> Argument:
         """Return the extent or number that a node computes; None where it makes a tensor."""
@@ -472,7 +475,7 @@ class _Reader:
             except AlpenglowError as error:
                 return Unknown(error.message)
         if isinstance(val, t.SymFloat) and not self._floats and self._is_untold(node):
-            return Unknown(f"computed from numbers: {val}")
+            return Unknown(f"{val} is computed from dimensions, expected a fixed number")
         if isinstance(val, t.SymBool):
             try:
                 return Condition(conditions(str(val)))
@@ -515,9 +518,9 @@ class _Reader:
             self._state(node.name, val)
         arguments = {k: self.argument(a) for k, a in self._by_name(node).items()}
         if target in STRIDED and not lies_in_order(node.args[0].meta["val"]):
-            arguments["self"] = Unknown("a tensor whose elements do not lie in order")
+            arguments["self"] = Unknown("a tensor that is not contiguous")
         if target in DRAWS and not all(map(lies_in_order, tensors_of(val))):
-            arguments["generator"] = Unknown("one of numbers that do not lie in order")
+            arguments["generator"] = Unknown("the result is not contiguous")
         source = source_of(node.meta.get("stack_trace") or "")
         stack = node.meta.get("nn_module_stack") or {}
         module = module_path(next(reversed(stack.values()), ("",))[0])
@@ -567,10 +570,10 @@ class _Reader:
             return a
         if isinstance(a, t.dtype):
             name = str(a).removeprefix("torch.")
-            return DTYPES.get(name, Unknown(f"the element type {name}"))
+            return DTYPES.get(name, Unknown(f"dtype {name}"))
         if isinstance(a, t.device | t.layout | t.memory_format):
             return str(a)
-        return Unknown(f"a {type(a).__name__}")
+        return Unknown(f"type {type(a).__name__}")
 
 
 def tensors_of(val: Any) -> list[Any]:

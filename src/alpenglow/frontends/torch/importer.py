@@ -23,6 +23,7 @@ from alpenglow.base.errors import (
 from alpenglow.frontends import contents
 from alpenglow.frontends.control import Control
 from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.refusals import NO_CONVERTER
 from alpenglow.frontends.stepped import StepImporter
 from alpenglow.frontends.steps import LOOP, SAME
 from alpenglow.frontends.steps import Body as Placing
@@ -41,6 +42,7 @@ from alpenglow.frontends.torch.control import (
 )
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import (
+    DENSE,
     Argument,
     Body,
     Call,
@@ -49,7 +51,7 @@ from alpenglow.frontends.torch.program import (
     Unknown,
     symbols_in,
 )
-from alpenglow.frontends.torch.refusals import Refusal
+from alpenglow.frontends.torch.refusals import AGAIN, Refusal, undefined
 from alpenglow.frontends.torch.symbols import LEAST, Ranges, Tidy, bounds, is_untold
 from alpenglow.frontends.torch.table import NO_GENERATOR, Site, bound
 from alpenglow.ir.dims import (
@@ -177,7 +179,7 @@ class Importer(StepImporter[Applied]):
         def complete() -> None:
             imported()
             if any(r.waits for r in self.refusals[before:]):
-                raise UnsupportedError("a call reads what depends on data")
+                raise UnsupportedError("a call reads data, expected values known on import")
 
         if super().attempt(complete):
             return True
@@ -248,18 +250,18 @@ class Importer(StepImporter[Applied]):
         if isinstance(argument, Value):
             return argument
         if not isinstance(argument, int | float | Sym | Condition):
-            raise UnsupportedError(f"an output is {argument!r}, no tensor")
+            raise UnsupportedError(f"an output is {argument!r}, expected a tensor or a number")
         return self.site(OUTPUT).constant(argument, dtype or scalar_type(argument).dtype)
 
     # ── what a converter may ask ──
 
     def _stated(self, name: str) -> Value:
         if name in self.foreign:
-            raise UnsupportedError(f"'{name}' is no dense tensor on the CPU, of a type of ours")
+            raise UnsupportedError(f"'{name}' is not supported, {DENSE}")
         if name in self.numbers:
             return self.output(self.numbers[name])
         if name not in self.constants:
-            raise ModelError(f"'{name}' is read before anything makes it")
+            raise undefined(name)
         array = self.constants[name]  # one that is tied is one constant
         if id(array) not in self._tied:
             self._tied[id(array)] = self.g.constant(array, name, copy=False)
@@ -335,9 +337,9 @@ class Importer(StepImporter[Applied]):
 
     def _equate(self, a: Dim, b: Dim) -> None:
         if isinstance(difference := a - b, Sym):
-            self.demand(((difference, "=="),), f"{a} and {b} must be the same")
+            self.demand(((difference, "=="),), f"dimensions are {a} and {b}, expected equal ones")
         elif difference:
-            raise FeedError(f"{a} and {b} must be the same")
+            raise FeedError(f"dimensions are {a} and {b}, expected equal ones")
 
     # ── what is left for later ──
 
@@ -385,12 +387,12 @@ class Importer(StepImporter[Applied]):
         except NONSENSE as error:
             raise ModelError(
                 f"{call.target} breaks the rules of PyTorch: {type(error).__name__}: {error}",
-                node=step.label,
+                node=step.label, hint=AGAIN,
             ) from error
         except AssertionError as error:
             if self.trusted:
                 raise
-            raise ModelError(f"{call.target}: {error}", node=step.label) from error
+            raise ModelError(f"{call.target}: {error}", node=step.label, hint=AGAIN) from error
 
     def _keep(self, step: CallStep, name: str, r: Value | Argument) -> None:
         """Record a result by its name: a tensor, an extent, or another number."""
@@ -424,7 +426,7 @@ class Importer(StepImporter[Applied]):
     def _made(self, call: Call) -> list[Value | Argument]:
         entry = converters.find(call.target)
         if entry is None:
-            raise UnsupportedError("there is no converter")
+            raise UnsupportedError(NO_CONVERTER)
         arguments = bound(entry, {k: self.argument(a) for k, a in call.arguments.items()})
         checks = self.checked & set(call.results) if "check_errors" in entry.parameters else set()
         if checks:
@@ -478,7 +480,7 @@ class Importer(StepImporter[Applied]):
         if stated is None:
             if is_ours:
                 return v
-            raise UnsupportedError("a result is no tensor")
+            raise UnsupportedError(f"a result is not supported, {DENSE}")
         if v.type.rank == stated.rank:
             for made, said in zip(v.type.shape, stated.shape, strict=True):
                 if is_untold(str(said)) and str(said) not in self.symbols:

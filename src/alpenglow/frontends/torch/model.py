@@ -13,6 +13,7 @@ from typing import Any
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.control import Turn
+from alpenglow.frontends.refusals import NO_CONVERTER
 from alpenglow.frontends.stepped import SteppedModel
 from alpenglow.frontends.steps import Step
 from alpenglow.frontends.torch import converters
@@ -68,7 +69,7 @@ def model_of(program: Program) -> Graph | StagedModel:
     graph, refusals = attempted(program)
     waits = any(r.waits for r in refusals) or any(i.kind == "symbol" for i in program.inputs)
     if waits:  # what is refused behind what is left for later, may not be where data are there
-        refusals = [Refusal(c, "there is no converter") for c in every_call(program.body)
+        refusals = [Refusal(c, NO_CONVERTER) for c in every_call(program.body)
                     if not _is_known(c)]  # fmt: skip
     if refusals:
         raise unsupported(program, refusals)
@@ -76,10 +77,7 @@ def model_of(program: Program) -> Graph | StagedModel:
         return graph
     changed = ", ".join(o.target for o in program.outputs if o.kind == "buffer")
     if changed:
-        raise UnsupportedError(
-            f"buffers are changed ({changed}) by a program whose graph depends on its data",
-            file=program.file,
-        )
+        raise _updates(changed, program.file)
     model = of_program(program)
     types = {n: t for n, t in model.inputs.items() if t is not None}
     model.first = model.part(model.begin(), Known(types))
@@ -178,11 +176,7 @@ class TorchModel(SteppedModel[Importer]):
         if importer.refusals:
             raise UnsupportedError(listed(importer.refusals), file=self.file)
         if importer.g.initial:
-            raise UnsupportedError(
-                f"{', '.join(importer.g.initial)} changes in a program whose graph depends on its "
-                "data",
-                file=self.file,
-            )
+            raise _updates(", ".join(importer.g.initial), self.file)
         return super()._actions(importer)
 
     def _left(self, importer: Importer, rest: Rest, later: Sequence[CallStep]) -> Rest:
@@ -233,6 +227,12 @@ class TorchModel(SteppedModel[Importer]):
 def _declared(t: TensorType | None) -> TensorType | None:
     """Return the type of an output if all of it is told."""
     return None if t is None or any(map(is_untold, t.symbols())) else t
+
+
+def _updates(names: str, file: str) -> UnsupportedError:
+    """Return the error for buffers that a program writes whose graph depends on data."""
+    what = f"updates of {names} in a program whose graph depends on its data are not supported"
+    return UnsupportedError(what, file=file)
 
 
 def _bring(g: Graph, known: Known) -> None:

@@ -16,6 +16,9 @@ from alpenglow.ir.dims import Dim, Guards, Sym, names
 from alpenglow.ir.structure import Structure
 from alpenglow.ir.types import Array, TensorType
 
+DENSE = "expected a dense tensor of a supported dtype on the CPU"
+"""The end of messages about other tensors."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:

@@ -75,7 +75,7 @@ def _floats_of(high: str, low: str) -> str:
     Floats say how wide the parts of complex numbers are.
     """
     if low == "f16":
-        raise UnsupportedError("complex numbers whose parts are f16")
+        raise UnsupportedError("dtype complex32 is not supported, expected complex64 or complex128")
     if low not in FLOATS or high not in COMPLEX:
         return high
     return "c128" if low == "f64" else "c64"

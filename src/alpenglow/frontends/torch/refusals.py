@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from alpenglow.base.errors import NONSENSE, ModelError, UnsupportedError
+from alpenglow.base.words import shown
 from alpenglow.frontends.refusals import summary
 from alpenglow.frontends.torch.program import Call, Program
 
 EXPLAIN = "alpenglow.torch.explain(module, *args) lists them with their places"
 DECOMPOSE = "save exported_program.run_decompositions(), whose operators are fewer"
+AGAIN = "export the program again, with torch 2.13"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,12 @@ def listed(refusals: Sequence[Refusal]) -> str:
     return summary(named, "call")
 
 
+def undefined(name: str) -> ModelError:
+    """Return the error for a name that no input and no earlier call defines."""
+    return ModelError(f"'{shown(name)}' is read before it is defined, expected an input or the "
+                      "result of an earlier call")  # fmt: skip
+
+
 @contextmanager
 def blaming(trusted: bool) -> Iterator[None]:
     """Let what a file breaks be the file's mistake."""
@@ -50,4 +58,4 @@ def blaming(trusted: bool) -> Iterator[None]:
         if trusted:
             raise
         what = f"{type(error).__name__}: {error}"
-        raise ModelError(f"the program breaks the rules of PyTorch: {what}") from error
+        raise ModelError(f"the program breaks the rules of PyTorch: {what}", hint=AGAIN) from error

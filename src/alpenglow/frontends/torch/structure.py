@@ -32,7 +32,8 @@ def structure(
         case Several(items=(Several(items=ordered), Keyed(items=named))):
             pass
         case _:
-            raise ModelError("a program is called with something else than arguments and keywords")
+            raise ModelError("arguments are described as another tree, "
+                             "expected a tuple and a dict of keywords")  # fmt: skip
     names = [*parameters, *(f"argument_{i}" for i in range(len(parameters), len(ordered)))]
     by_order = tuple(zip(names, ordered, strict=False))
     by_name = tuple((str(key), tree) for key, tree in named)
@@ -73,9 +74,10 @@ def _spec(text: str) -> Any:
     try:
         described = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"the description of arguments is damaged: {error}") from None
+        raise ModelError("the description of arguments is damaged, "
+                         f"expected JSON: {error}") from None  # fmt: skip
     if not isinstance(described, list) or len(described) != 2:
-        raise ModelError("the description of arguments is no pair of a version and a tree")
+        raise ModelError(f"arguments are described by {text[:80]!r}, expected [version, tree]")
     version, spec = described
     if version != PROTOCOL:
         raise ModelError(f"arguments are described in version {version}, expected {PROTOCOL}")
@@ -85,7 +87,7 @@ def _spec(text: str) -> Any:
 def _tree(spec: Any, ends: Iterator[Tree], depth: int) -> Tree:
     """Return the tree of a description, with the next of `ends` where it ends."""
     if depth > DEEPEST:
-        raise ModelError(f"arguments are nested deeper than {DEEPEST}")
+        raise ModelError(f"arguments are nested too deep, expected at most {DEEPEST} levels")
     try:
         kind, context, inner = spec["type"], spec["context"], spec["children_spec"]
         if kind is None:
@@ -98,7 +100,8 @@ def _tree(spec: Any, ends: Iterator[Tree], depth: int) -> Tree:
             return Keyed("dict", tuple(zip(map(_key, keys), items, strict=True)))
         return _registered(kind, keys, items)
     except (StopIteration, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ModelError(f"the description of arguments is damaged: {error!r}") from None
+        raise ModelError(f"the description of arguments is damaged ({error!r}), expected type, "
+                         "context and children_spec") from None  # fmt: skip
 
 
 def _key(key: Any) -> str | int:
@@ -126,4 +129,4 @@ def _registered(kind: str, context: Any, items: list[Tree]) -> Tree:
         return Keyed("object", tuple((_key(k), v) for k, v in pairs))
     if isinstance(names, list) and len(names) == len(items):
         return Keyed("dict", tuple(zip(map(_key, names), items, strict=True)))
-    raise ModelError(f"an argument or result is a {kind}, whose parts have no names")
+    raise ModelError(f"an argument or result is a {kind}, expected a class with field names")

@@ -71,15 +71,15 @@ def extent(text: str) -> Dim:
     """Read an expression of symbols; raise UnsupportedError if no extent of ours says it."""
     if text.isdecimal():
         return int(text)
-    return _Reader(text).dim(parse_expression(text, "extent"))
+    return _Reader(text).dim(parse_expression(text, "dimension"))
 
 
 def named(name: str) -> Sym:
     """Return a symbol of PyTorch's as ours."""
     if not name.isidentifier():
-        raise ModelError(f"'{shown(name)}' is no name of an extent")
+        raise ModelError(f"symbol '{shown(name)}' is not supported, expected an identifier")
     if FLOAT.fullmatch(name):
-        raise UnsupportedError(f"'{name}' is no whole number")
+        raise UnsupportedError(f"symbol '{name}' is a float, expected an integer")
     unbacked = UNBACKED.fullmatch(name)
     return symbol(name) if unbacked is None else element(UNTOLD, int(unbacked[1]))
 
@@ -107,7 +107,8 @@ def conditions(text: str, leaf: Callable[[ast.expr], Dim | None] | None = None) 
         if isinstance(x, Sym):
             demands.append((x, relation))
         elif not RELATIONS[relation](x):
-            raise ModelError(f"the condition '{shown(text)}' never holds")
+            raise ModelError(f"the condition '{shown(text)}' never holds, "
+                             "expected one that can be true")  # fmt: skip
     return tuple(demands)
 
 
@@ -221,15 +222,13 @@ class _Reader:
             raise self._unsayable()
         over, under = value.as_integer_ratio()
         if under > FINEST or abs(over) > FINEST:
-            raise UnsupportedError(
-                f"the extent '{shown(self._text)}' is rounded: {value} is no short binary fraction"
-            )
+            raise self._refused(f"computed from {value}, expected a short binary fraction")
         return over, under
 
     def _exactly(self, op: ast.operator, a: _Real, b: _Real) -> _Real:
         """Return a sum or product of what nothing has rounded: it is below 2^53, so it is exact."""
         if not a.exact or not b.exact:
-            raise UnsupportedError(f"the extent '{shown(self._text)}' is rounded twice")
+            raise self._rounded()
         if isinstance(op, ast.Mult):
             return _Real(a.over * b.over, a.under * b.under)
         left, right = a.over * b.under, b.over * a.under
@@ -238,7 +237,7 @@ class _Reader:
     def _quotient(self, a: _Real, b: _Real) -> _Real:
         """Return a quotient, rounded once: of numbers below 2^53 it is whole only if it is so."""
         if not a.exact or not b.exact:
-            raise UnsupportedError(f"the extent '{shown(self._text)}' is rounded twice")
+            raise self._rounded()
         under = a.under * b.over
         if not natural(under) or under == 0:
             raise self._unsayable()
@@ -284,7 +283,8 @@ class _Reader:
                     power = self._combined(ast.Mult(), power, a)
                 return power
             case ast.FloorDiv() | ast.Mod() if isinstance(b, int) and b == 0:
-                raise ModelError(f"the extent '{shown(self._text)}' divides by zero")
+                raise ModelError(f"the dimension '{shown(self._text)}' divides by 0, expected "
+                                 "another divisor")  # fmt: skip
             case ast.FloorDiv():
                 return a // b
             case ast.Mod():
@@ -323,7 +323,7 @@ class _Reader:
                 sides = [left, *others]
                 pairs = zip(sides, ops, sides[1:], strict=False)
                 return [d for a, op, b in pairs for d in self._comparison(a, op, b)]
-        raise UnsupportedError(f"the condition '{shown(self._text)}' is no comparison of extents")
+        raise self._no_comparison()
 
     def _one_of(self, parts: Sequence[ast.expr]) -> tuple[Dim, str]:
         """Return that one of several conditions holds: that not all of them are 0."""
@@ -355,13 +355,24 @@ class _Reader:
                 return b - a, "<"
             case ast.LtE():
                 return b - a, ">="
-        raise UnsupportedError(f"the condition '{shown(self._text)}' is no comparison of extents")
+        raise self._no_comparison()
+
+    def _no_comparison(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"the condition '{shown(self._text)}' is not supported, expected a comparison"
+        )
 
     def _too_long(self) -> UnsupportedError:
-        return UnsupportedError(f"the extent '{shown(self._text)}' is too long a polynomial")
+        return self._refused(f"too long, expected at most {MOST_TERMS} terms of 63-bit factors")
 
     def _unsayable(self) -> UnsupportedError:
-        return UnsupportedError(f"the extent '{shown(self._text)}' is no quotient of polynomials")
+        return self._refused("not supported, expected polynomials of dimensions or a quotient")
+
+    def _rounded(self) -> UnsupportedError:
+        return self._refused("rounded twice as a float, expected at most once")
+
+    def _refused(self, why: str) -> UnsupportedError:
+        return UnsupportedError(f"the dimension '{shown(self._text)}' is {why}")
 
 
 def _terms(x: Dim) -> tuple[tuple[Monomial, int], ...]:

@@ -21,7 +21,7 @@ from alpenglow.frontends.numbers import apply, as_complex, parts_of
 from alpenglow.frontends.operands import Builder, Importing, cut
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.table import Table
-from alpenglow.frontends.torch.program import Call, Condition, Unknown
+from alpenglow.frontends.torch.program import DENSE, Call, Condition, Unknown
 from alpenglow.frontends.torch.promote import Number, shared
 from alpenglow.frontends.torch.symbols import indicator
 from alpenglow.ir.dims import (
@@ -87,7 +87,9 @@ A converter that has a parameter of the schema's name takes the argument by that
 IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
 """Where and how a tensor lies in PyTorch's memory: no converter need take these."""
 
-NO_GENERATOR = "there is no generator whose random numbers it could draw"
+NO_GENERATOR = (
+    "random numbers are not supported in .pt2 files, control flow and data-dependent programs"
+)
 
 _TABLE: Table[str, Conversion] = Table("torch")
 
@@ -116,11 +118,11 @@ def bound(entry: Conversion, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in arguments.items():
         parameter = entry.parameter(name)
         if isinstance(value, Unknown) and name not in IGNORED:
-            raise UnsupportedError(f"argument {name} is {value.what}")
+            raise UnsupportedError(f"argument {name} is not supported: {value.what}")
         if parameter in entry.parameters:
             values[parameter] = value
         elif name not in IGNORED and value is not None:
-            raise UnsupportedError(f"argument {name} = {value!r} is not known")
+            raise UnsupportedError(f"argument {name} is {value!r}, expected None")
     for name, default in entry.parameters.items():
         if name not in values and default is REQUIRED:
             raise ModelError(f"argument {name} is missing")
@@ -175,7 +177,7 @@ class Site(Builder):
         """Return the type that PyTorch states for result i."""
         t = self._stated[i] if i < len(self._stated) else None
         if t is None:
-            raise UnsupportedError(f"result {i} is no tensor")
+            raise UnsupportedError(f"result {i} is not supported, {DENSE}")
         return t
 
     def is_read(self, i: int) -> bool:
@@ -221,9 +223,11 @@ class Site(Builder):
             assert isinstance(number, Sym)
             return self.extent(number, dtype)
         if isinstance(number, Sym) or (isinstance(number, complex) and dtype not in COMPLEX):
-            raise UnsupportedError(f"{number} is no number that {dtype} is made of")
+            raise UnsupportedError(f"the number is {number}, "
+                                   f"expected a real number for dtype {dtype}")  # fmt: skip
         if not isinstance(number, complex) and not holds(dtype, number):
-            raise UnsupportedError(f"{dtype} holds no {number}")
+            raise UnsupportedError(f"the number is {number}, "
+                                   f"expected a number that dtype {dtype} can hold")  # fmt: skip
         return self.g.constant(np.asarray(number, DTYPES[dtype]))
 
     def extent(self, extent: Dim, dtype: str = "i64") -> Value:
@@ -275,7 +279,8 @@ class Site(Builder):
                 return self.cast(tensor, "i64")
             if not is_element(atom):
                 return self._counted(symbol(atom))
-            raise UnsupportedError(f"the number {atom}, which is made of data")
+            raise UnsupportedError(f"number {atom} depends on data, "
+                                   "expected a dimension of an input")  # fmt: skip
         left, right = self.extent(atom.left), self.extent(atom.right)
         if atom.op in ("max", "min"):
             return self.g(Maximum() if atom.op == "max" else Minimum(), left, right)
@@ -334,12 +339,15 @@ class Site(Builder):
         return x if x.type.shape == tuple(shape) else self.g(Broadcast(tuple(shape)), x)
 
 
+def dynamic(what: str) -> UnsupportedError:
+    """Return the error that says what does not support dynamic dimensions."""
+    return UnsupportedError(f"{what} with dynamic dimensions is not supported; try: shapes={{…}}")
+
+
 def numbers(*extents: Dim) -> tuple[int, ...]:
     """Return extents as numbers; raise UnsupportedError if one is dynamic."""
     if any(map(is_open, extents)):
-        raise UnsupportedError(
-            f"a dynamic dimension among {extents} is not supported here", hint="fix it by shapes="
-        )
+        raise UnsupportedError(f"dimensions are {extents}, expected fixed ones; try: shapes={{…}}")
     return tuple(map(int, extents))
 
 
@@ -361,7 +369,7 @@ def axis_of(axis: int, rank: int) -> int:
     """Return an axis counted from the front; a tensor without axes has one, 0."""
     least = max(rank, 1)
     if not -least <= axis < least:
-        raise ModelError(f"axis {axis} is not in a tensor of rank {rank}")
+        raise ModelError(f"dim is {axis}, expected {-least} to {least - 1} for rank {rank}")
     return axis % least
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from alpenglow.base.errors import GraphError, ModelError, UnsupportedError
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.importer import Importer
-from alpenglow.frontends.torch.program import Program
+from alpenglow.frontends.torch.program import DENSE, Program
 from alpenglow.frontends.torch.refusals import Refusal, unsupported
 from alpenglow.frontends.torch.symbols import guards
 from alpenglow.ir.graph import Graph, Value
@@ -92,7 +92,7 @@ def verify(g: Graph) -> None:
 def _type(program: Program, name: str) -> TensorType:
     t = program.body.types.get(name)
     if t is None:
-        raise UnsupportedError(f"input '{name}' is no tensor", file=program.file)
+        raise UnsupportedError(f"input '{name}' is not supported, {DENSE}", file=program.file)
     return t
 
 
@@ -101,7 +101,7 @@ def _constant(
 ) -> Value:  # fmt: skip
     """Return a constant of the state; those that are tied are one."""
     if target not in state:
-        raise ModelError(f"the state has no '{target}'")
+        raise ModelError(f"tensor '{target}' of the state is missing")
     array = state[target]
     if id(array) not in constants:
         constants[id(array)] = g.constant(np.asarray(array), target, copy=False)

@@ -297,7 +297,7 @@ def _added(s: Site, x: Value, a: Value, b: Value, value: Number, op: Op) -> Valu
     """Return x and `value` times what an operator makes of a and b; halves are rounded once."""
     dtype = wide(s.result.dtype)
     if dtype == "bool":
-        raise UnsupportedError("truths are neither added nor multiplied here")
+        raise UnsupportedError("dtype is bool, expected an integer, float or complex dtype")
     y = s.apply(op, scaled(s, a, value, dtype), b, dtype=dtype)
     return s.cast(s.apply(arithmetic.Add(), x, y, dtype=dtype), s.result.dtype)
 

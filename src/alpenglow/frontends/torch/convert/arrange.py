@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.movement import inverse, permuted, replaced, sliced
 from alpenglow.frontends.torch.convert.movement import begun
-from alpenglow.frontends.torch.table import Made, Site, axis_of, number, numbers, on
+from alpenglow.frontends.torch.table import Made, Site, axis_of, dynamic, number, numbers, on
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.elementwise.arithmetic import Add
@@ -167,11 +167,11 @@ def strided(
     """Return where in a tensor of so many elements, which lie in order, those of a view are."""
     offset = offset or 0
     if not known(extent) or not known(offset) or not all(map(known, [*shape, *strides])):
-        raise UnsupportedError("strides over open extents")
+        raise dynamic("a strided view")
     steps = [int(n) for n in strides]
     last = offset + sum((int(d) - 1) * n for d, n in zip(shape, steps, strict=True))
     if last >= extent:
-        raise UnsupportedError(f"a view of memory past the {extent} elements of its tensor")
+        raise UnsupportedError(f"size and stride reach element {last}, expected less than {extent}")
     wanted = tuple(shape)
     at = s.spread(s.constant(offset, "i64"), wanted)
     for i, n in enumerate(steps):

@@ -32,7 +32,7 @@ def on_cpu(
 ) -> Made:  # fmt: skip
     """Heads may share keys.  The second result serves PyTorch's own derivative alone."""
     if s.is_read(1):
-        raise UnsupportedError("the logarithms of attention's sums, which derivatives read")
+        raise UnsupportedError("reading logsumexp is not supported; supported: output")
     return [mixed(s, query, key, value, attn_mask, dropout_p, is_causal, scale, True), None]
 
 
@@ -42,7 +42,7 @@ def mixed(
 ) -> Value:  # fmt: skip
     """Return attention over [..., heads, rows, size]; neighbouring heads share if `grouped`."""
     if dropout:
-        raise UnsupportedError(f"attention with dropout, p = {dropout}")
+        raise UnsupportedError(f"dropout_p is {dropout}, expected 0")
     lead = query.type.shape[:-2]
     if not grouped:
         lead = widest([v.type.shape[:-2] for v in (query, key, value)])

@@ -27,7 +27,7 @@ def embedding_bag(
 ) -> Made:  # fmt: skip
     """A bag reaches from its offset to the next one; rows of padding are no part of it."""
     if any(s.is_read(i) for i in (1, 2, 3)):
-        raise UnsupportedError("which rows the bags have, as backward reads it")
+        raise UnsupportedError("reading results 1 to 3 is not supported; supported: result 0")
     dtype = weight.type.dtype
     wide = "f64" if dtype == "f64" else "f32"
     rows = s.g(Gather(0), weight, s.indices(indices, weight.type.shape[0], 0, negative=False))
@@ -115,4 +115,4 @@ def norm_of(p: float) -> Op:
     """Return the p-norm of rows."""
     if p in (1, 2):
         return ReduceL1((1,), False) if p == 1 else ReduceL2((1,), False)
-    raise UnsupportedError(f"rows of a table are made shorter by their {p}-norm")
+    raise UnsupportedError(f"norm_type is {p}, expected 1 or 2")

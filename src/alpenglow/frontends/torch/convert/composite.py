@@ -39,7 +39,7 @@ from alpenglow.ops.tensor.movement import Broadcast, Concat, Reshape, Transpose
     "aten.feature_alpha_dropout.default")  # fmt: skip
 def dropout(s: Site, input: Value, p: float, train: bool) -> Made:
     if train and p > 0:
-        raise UnsupportedError("dropout in training, in which nothing states random numbers")
+        raise UnsupportedError(f"p is {p} and train is True, expected train=False (module.eval())")
     return input
 
 
@@ -146,7 +146,7 @@ def pad(
         return constant_pad(s, x, pad, 0 if value is None else value)
     ours = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     if mode not in ours:
-        raise UnsupportedError(f"padding by mode '{mode}'")
+        raise UnsupportedError(f"mode is '{mode}', expected one of constant, {', '.join(ours)}")
     return extended_by(s, x, pad, ours[mode])
 
 

@@ -100,10 +100,11 @@ def unique_consecutive(
     dim: int | None = None,
 ) -> Made:  # fmt: skip
     """Return the first of each run of slices that are alike, of which run each is, and how long."""
-    if s.result.rank != (1 if dim is None else x.type.rank):
+    rank = 1 if dim is None else x.type.rank
+    if s.result.rank != rank:
         # PyTorch's inference of shapes differs from its kernel here, for dim < 0.  No program is
         # converted that was traced with it, for whatever read those shapes has numbers of them.
-        raise UnsupportedError(f"runs of {x.type} along {dim}, which are stated as {s.result}")
+        raise UnsupportedError(f"the result is {s.result}, expected rank {rank}; try: dim >= 0")
     y = s.reshaped(x, (product(x.type.shape),)) if dim is None else x
     axis = 0 if dim is None else axis_of(dim, x.type.rank)
     extent = number(y.type.shape[axis])

@@ -57,7 +57,8 @@ def of_all(
 ) -> Made:  # fmt: skip
     """Return the loss, and its gradients by input, weights and bias, empty where not asked for."""
     if reduction not in ("mean", "sum") or label_smoothing:
-        raise UnsupportedError(f"cross entropy by {reduction}, labels smoothed {label_smoothing}")
+        raise UnsupportedError(f"reduction is '{reduction}' and label_smoothing {label_smoothing}, "
+                               "expected 'mean' or 'sum', and 0")  # fmt: skip
     rows = rows_of(s, input, linear_weight, target, linear_bias, weight, ignore_index)
     if reduction == "mean":
         whole = s.g(ReduceSum((0,)), rows.weight)

@@ -27,7 +27,7 @@ def grouped(s: Site, input: Value, weight: Value, offs: Value) -> Made:
     rows = input.type.shape[0]
     if not isinstance(groups, int) or groups > MOST_GROUPS:
         raise UnsupportedError(
-            f"products by {groups} groups of weights, expected at most {MOST_GROUPS}"
+            f"weight has {groups} groups, expected a fixed number up to {MOST_GROUPS}"
         )
     at = stretch(s.g, s.reshaped(s.g(Range(rows)), (rows, 1)), s.result.shape)
     y = s.filled(0, s.result)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.table import Made, Site, axis_of, on
+from alpenglow.frontends.torch.table import Made, Site, axis_of, dynamic, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX
@@ -71,7 +70,7 @@ def scaled(
     if normalization == (NONE if not divided else BY_ROOT + 1):
         return x
     if not all(map(known, lengths)):
-        raise UnsupportedError("a transform along an open extent is divided by it")
+        raise dynamic(f"normalization {normalization}")
     count = math.prod(int(n) for n in lengths)
     wanted = 1.0 if normalization == NONE else count ** (-0.5 if normalization == BY_ROOT else -1.0)
     return s.g(Mul(), x, s.filled(wanted * (count if divided else 1), x.type))

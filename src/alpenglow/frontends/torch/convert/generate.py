@@ -60,7 +60,7 @@ def arange(
     """As many numbers as the result has, `step` apart from `start` on."""
     (count,) = s.result.shape
     if isinstance(step, Sym | complex) or isinstance(start, complex):
-        raise UnsupportedError(f"a range in steps of {step}")
+        raise UnsupportedError(f"start is {start}, step {step}, expected reals and a fixed step")
     start = int(start) if isinstance(start, bool) else start
     step = int(step) if isinstance(step, bool) else step
     if isinstance(start, Sym):
@@ -75,7 +75,7 @@ def linspace(s: Site, start: Operand, end: Operand, steps: int, dtype: str | Non
     """Numbers at equal distances, counted from the nearer end; integers by way of f64."""
     kind = s.result.dtype
     if kind in COMPLEX:
-        raise UnsupportedError(f"{kind} at equal distances")
+        raise UnsupportedError(f"dtype is {kind}, expected a real dtype")
     if steps == 0:
         return s.filled(0, s.result)
     wide = "f32" if kind in HALVES | {"f32"} else "f64"

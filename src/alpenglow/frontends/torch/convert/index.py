@@ -167,7 +167,7 @@ def repeat_interleave(s: Site, repeats: Value, output_size: Dim | None = None) -
         (size,) = s.measured(s.g(ReduceSum((0,), False), counts))
     else:
         if not known(count) or count == 0:
-            raise UnsupportedError(f"repetitions of {count} elements")
+            raise UnsupportedError(f"repeats has {count} elements, expected a fixed number above 0")
         ends = totalled(s, ends, count, size)
     places = s.g(Range(size))
     return s.cast(counted_before(s, ends, places, True), s.result.dtype)
@@ -199,7 +199,7 @@ def by_axis(
         else:
             listed += [s.g.constant(a.astype(np.int64)) for a in np.nonzero(v.array)]
     if len(listed) > x.type.rank:
-        raise ModelError(f"{len(listed)} indices of {x.type}")
+        raise ModelError(f"indices select along {len(listed)} axes, expected at most {x.type.rank}")
     return listed + [None] * (x.type.rank - len(listed))
 
 

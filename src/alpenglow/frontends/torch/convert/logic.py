@@ -56,7 +56,7 @@ def shifted(side: str, op: Op, *more: str) -> None:
         f"aten.bitwise_{side}_shift.Scalar_Tensor", *more)  # fmt: skip
     def convert(s: Site, x: Operand, other: Operand) -> Made:
         if kind(s.result.dtype) != 1:
-            raise UnsupportedError(f"bits of {s.result.dtype} are not shifted")
+            raise UnsupportedError(f"dtype is {s.result.dtype}, expected an integer dtype")
         return s.apply(op, x, other, dtype=s.result.dtype)
 
 

@@ -124,7 +124,7 @@ def cat(s: Site, tensors: Sequence[Value], dim: int = 0) -> Made:
     # PyTorch lets tensors of shape (0,) stand beside any others.
     kept = [v for v in tensors if v.type.shape != (0,) or s.result.rank == 1]
     if not kept:
-        raise ModelError("cat: expected a tensor")
+        raise ModelError("tensors is empty, expected at least one tensor")
     values = [s.cast(v, s.result.dtype) for v in kept]
     return values[0] if len(values) == 1 else s.g(Concat(axis_of(dim, s.result.rank)), *values)
 
@@ -157,7 +157,7 @@ def extended(
     """Return x between elements of a value, as many as extents say, which are not negative."""
     for axis, (low, high) in enumerate(zip(before, after, strict=True)):
         if not natural(low) or not natural(high):
-            raise UnsupportedError(f"padding by {low} and {high}")
+            raise UnsupportedError(f"pad is ({low}, {high}), expected no negative dimension")
         shape = x.type.shape
         parts = [s.filled(value, x.type.with_shape((*shape[:axis], n, *shape[axis + 1 :])))
                  for n in (low, high)]  # fmt: skip

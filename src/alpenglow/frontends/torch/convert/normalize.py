@@ -67,7 +67,8 @@ def batch_norm(
     if not training and running_mean is not None and running_var is not None:
         return normalized(s, input, weight, bias, running_mean, running_var, eps)
     if running_mean is not None or running_var is not None:
-        raise UnsupportedError("batch norm that changes its statistics; decompose the program")
+        raise UnsupportedError("training with running statistics is not supported; "
+                               "try: exported_program.run_decompositions()")  # fmt: skip
     return trained(s, input, weight, bias, eps)[0]
 
 

@@ -91,7 +91,8 @@ def limit(number: Real) -> int:
     if isinstance(number, Value) and number.array is not None and number.array.size == 1:
         return int(number.array.reshape(()))
     if not isinstance(number, int):
-        raise UnsupportedError("the least and the greatest step are computed")
+        raise UnsupportedError("quant_min or quant_max is computed, "
+                               "expected an integer or a constant")  # fmt: skip
     return number
 
 
@@ -136,7 +137,8 @@ def along(s: Site, x: Value, scales: Value, axis: int) -> Spread:
     """Return what stretches a number for each index of an axis to a tensor."""
     at = axis_of(axis, x.type.rank)
     if scales.type.shape != x.type.shape[at : at + 1]:
-        raise ModelError(f"scales are {scales.type}, expected one an index of axis {at} of {x}")
+        raise ModelError(f"scales is {scales.type}, "
+                         f"expected one entry for each index of axis {at} of {x}")  # fmt: skip
     return lambda v: stretch(s.g, append_axes(s.g, v, x.type.rank - 1 - at), x.type.shape)
 
 
@@ -202,11 +204,12 @@ def grouped(
     """Return the groups of a matrix's rows as rows, with a column of scales and zero points."""
     columns = x.type.shape[-1]
     if x.type.rank != 2 or isinstance(columns, Sym):
-        raise UnsupportedError(f"{x.type} in groups, expected a matrix whose rows are known")
+        raise UnsupportedError(f"input is {x.type}, "
+                               "expected a matrix with a fixed number of columns")  # fmt: skip
     if size > columns and scales.type.shape[-1] == 1:
         size = columns
     if size < 1 or columns % size:
-        raise ModelError(f"rows of {columns} are no groups of {size}")
+        raise ModelError(f"group_size is {size}, expected a divisor of {columns}")
     count = x.type.shape[0] * (columns // size)
     steps, offsets = (column(s, v, (count, 1)) for v in (scales, zero))
     return s.reshaped(x, (count, size)), steps, offsets
@@ -218,7 +221,8 @@ def column(s: Site, v: Value, shape: Sequence[Dim]) -> Value:
     if v.array is None or len(extents) < len(shape):
         return s.reshaped(v, shape)
     if math.prod(extents) != v.array.size:
-        raise ModelError(f"scales or zero points are {v.type}, expected {math.prod(extents)}")
+        raise ModelError(f"scales or zero points are {v.type}, "
+                         f"expected {math.prod(extents)} elements")  # fmt: skip
     return s.g.constant(v.array.reshape(extents), v.name)
 
 
@@ -340,7 +344,7 @@ def ends(s: Site, x: Value, keepdims: bool) -> tuple[Value, Value]:
 @on("quantized_decomposed.choose_qparams_per_token.default")
 def choose_qparams_per_token(s: Site, input: Value, dtype: str) -> Made:
     if dtype != "i8":
-        raise UnsupportedError(f"scales of rows for {dtype}")
+        raise UnsupportedError(f"dtype is {dtype}, expected i8 (torch.int8)")
     most = s.g(ReduceMax((input.type.rank - 1,), True), s.g(Abs(), input))
     most = s.cast(most, "f32") if most.type.dtype == "f16" else most
     scale = s.g(Div(), s.g(Clip(low=1e-5), most), s.filled(127.0, most.type))

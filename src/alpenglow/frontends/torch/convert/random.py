@@ -13,7 +13,7 @@ from typing import Any
 
 from alpenglow.autodiff import stop_gradient
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.table import Converter, Made, Site, axis_of, on
+from alpenglow.frontends.torch.table import Converter, Made, Site, axis_of, dynamic, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS, HALVES
@@ -66,7 +66,7 @@ def uniform(
 def in_floats(s: Site) -> str:
     """Return the element type that the result is drawn in."""
     if s.result.dtype not in FLOATS:
-        raise UnsupportedError(f"random numbers as {s.result.dtype}")
+        raise UnsupportedError(f"dtype is {s.result.dtype}, expected a float dtype")
     return "f64" if s.result.dtype == "f64" else "f32"
 
 
@@ -102,7 +102,7 @@ def normal_of(s: Site, mean: float, std: float) -> Value:
     """Return normal numbers of the result's type: fewer than a block are made in pairs, as f64."""
     dtype, count = in_floats(s), product(s.result.shape)
     if not known(count):
-        raise UnsupportedError("normal numbers for an open extent, few and many drawn differently")
+        raise dynamic("a normal distribution")
     pairs = count < BLOCK
     redrawn = s.result.dtype not in HALVES
     op = MersenneNormal(s.result.shape, "f64" if pairs else dtype, pairs, redrawn)
@@ -125,7 +125,7 @@ def randint_like(
 ) -> Made:
     """Integers in a range as the result's element type."""
     if not known(low) or not known(high):
-        raise UnsupportedError("random integers below an open extent")
+        raise dynamic("low or high")
     return s.cast(s.draw(MersenneInteger(s.result.shape, low, high)), s.result.dtype)
 
 

@@ -66,7 +66,7 @@ def layers(name: str, kind: Kind) -> None:
         batch_first: bool,
     ) -> Made:  # fmt: skip
         if train and dropout and num_layers > 1:
-            raise UnsupportedError(f"a recurrent layer in training with dropout, p = {dropout}")
+            raise UnsupportedError(f"dropout is {dropout} and train is True, expected train=False")
         states = (hx,) if isinstance(hx, Value) else tuple(hx)
         return stacked(s, kind, input, states, params, has_biases, num_layers, bidirectional,
                        batch_first)  # fmt: skip
@@ -87,7 +87,9 @@ def mkldnn_layer(
 ) -> Made:  # fmt: skip
     """One direction of one layer of an LSTM, the only mode that PyTorch makes it of."""
     if mode != 2 or num_layers != 1 or bidirectional or batch_first or batch_sizes or s.is_read(3):
-        raise UnsupportedError("a layer of oneDNN's that is no single direction of an LSTM")
+        raise UnsupportedError("batch_first, batch_sizes, bidirectional, modes other than LSTM and "
+                               "reading result 3 are not supported; supported: one direction of "
+                               "one LSTM layer")  # fmt: skip
     w = Weights(weight0, weight1, weight2, weight3, None)
     if not has_biases:
         w = Weights(weight0, weight1, None, None, None)
@@ -127,7 +129,9 @@ def listed(params: Sequence[Value], has_biases: bool, count: int) -> list[Weight
     each, rest = divmod(len(params), count)
     projects = each - (4 if has_biases else 2)
     if rest or projects not in (0, 1):
-        raise ModelError(f"{len(params)} weights are given for {count} directions")
+        least = 4 if has_biases else 2
+        raise ModelError(f"params has {len(params)} tensors, expected {least} or {least + 1} for "
+                         f"each of {count} directions")  # fmt: skip
     sets = []
     for i in range(count):
         own: list[Value | None] = list(params[i * each : (i + 1) * each])
@@ -214,7 +218,7 @@ def projected(
         h = product_of(s, full, down)
         outputs.append(h)
     if not outputs:
-        raise UnsupportedError("an LSTM with a projection over no steps")
+        raise UnsupportedError("input has 0 time steps, expected at least 1 with a projection")
     return gathered(s, outputs[::-1] if reverse else outputs), h, c
 
 

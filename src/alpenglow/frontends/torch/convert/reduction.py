@@ -93,7 +93,7 @@ def last_axis(s: Site, x: Value, start: Dim, size: Dim) -> Value:
 def log_of_sum_of_exponentials(s: Site, x: Value, dim: Axes, keepdim: bool = False) -> Made:
     y = s.cast(x, s.result.dtype)
     if y.type.dtype in COMPLEX:
-        raise UnsupportedError("the logarithm of a sum of exponentials of complex numbers")
+        raise UnsupportedError(f"dtype is {y.type.dtype}, expected a real dtype")
     return s.g(reduction.ReduceLogSumExp(axes_of(dim, x.type.rank), keepdim), y)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.numbers import wide
 from alpenglow.frontends.torch.convert.window import weighted
-from alpenglow.frontends.torch.table import Made, Site, numbers, on
+from alpenglow.frontends.torch.table import Made, Site, dynamic, numbers, on
 from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS, Array
@@ -162,7 +162,7 @@ def summed(
 ) -> Value:
     """Return weighted sums along each of the last n axes of x, rounded once."""
     if x.type.dtype not in FLOATS:
-        raise UnsupportedError(f"{x.type} is interpolated, in integers")
+        raise UnsupportedError(f"input is {x.type}, expected a float dtype")
     y = s.cast(x, wide(x.type.dtype))
     for axis, plan in axes_of(s, x, n, scales, aligned):
         at, weights = table(plan)
@@ -187,11 +187,11 @@ def resized(s: Site, x: Value, scales: Scales, way: Way, align_corners: bool | N
         assert way.table is not None, "an element is taken or a sum"
         return summed(s, x, n, scales, aligned, way.table)
     if way.open is None or (way.open[0] != "nearest" and x.type.dtype not in FLOATS):
-        raise UnsupportedError(f"{x.type} is resampled to {s.result}: extents are open")
+        raise dynamic(f"resampling {x.type} to {s.result} in this mode")
     mode, coordinates, rounding = way.open
     given = [scale for scale in scales if scale is not None]
     if len(given) not in (0, n):
-        raise UnsupportedError("some axes have scales, and extents are open")
+        raise UnsupportedError(f"scales are {scales}, expected all or none with dynamic dimensions")
     factors = () if aligned or not given else (*[1.0] * (x.type.rank - n), *map(float, given))
     op = Resize(s.result.shape, factors, mode, "align_corners" if aligned else coordinates,
                 rounding)  # fmt: skip

@@ -15,7 +15,7 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import corner, inverse, permuted
 from alpenglow.frontends.numbers import apply
 from alpenglow.frontends.torch.convert.index import MASKS, Places, by_axis, places_of, with_axis
-from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, element, on
+from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, dynamic, element, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS
@@ -117,7 +117,7 @@ def picked(s: Site, source: Value, at: Value) -> Value:
     """Return elements of a source by their number; -1, of which nobody reads any, is allowed."""
     extent = product(source.type.shape)
     if known(extent) and extent == 0:
-        raise UnsupportedError("a mask over a source of no elements")
+        raise UnsupportedError("source has 0 elements, expected at least 1")
     ranged = s.within(at, -1, extent - 1, "the number of an element of the source")
     return s.g(Gather(0), s.reshaped(source, (extent,)), ranged)
 
@@ -126,7 +126,7 @@ def picked(s: Site, source: Value, at: Value) -> Value:
 def nonzero_static(s: Site, x: Value, size: Dim, fill_value: int = -1) -> Made:
     rank, count = x.type.rank, product(x.type.shape)
     if not known(size) or not known(count):
-        raise UnsupportedError("places in a tensor whose extents are open")
+        raise dynamic("size or self")
     if 0 in (size, rank, count):
         return s.filled(fill_value, s.result)
     bits = s.cast(s.reshaped(s.cast(x, "bool"), (count,)), "i64")

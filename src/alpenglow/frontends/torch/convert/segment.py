@@ -33,7 +33,8 @@ def segment_reduce(
     Segments are by length, or by where they begin, and each row before the axis has its own.
     """
     if indices is not None or reduce not in REDUCTIONS:
-        raise UnsupportedError(f"segments by indices, or their {reduce}")
+        raise UnsupportedError(f"reduce is '{reduce}', expected one of {', '.join(REDUCTIONS)}, "
+                               "by lengths or offsets and not indices")  # fmt: skip
     axis = axis % data.type.rank
     begin, end = ends_of(s, lengths, offsets)
     batch, n = product(data.type.shape[:axis]), data.type.shape[axis]
@@ -59,7 +60,7 @@ def ends_of(s: Site, lengths: Value | None, offsets: Value | None) -> tuple[Valu
         end = s.g(CumSum(long.type.rank - 1), long)
         return s.g(Sub(), end, long), end
     if offsets is None:
-        raise ModelError("segment_reduce: neither lengths nor offsets are given")
+        raise ModelError("lengths and offsets are None, expected one of them")
     all_ = s.cast(offsets, "i64")
     shape = (*all_.type.shape[:-1], all_.type.shape[-1] - 1)
     front, steps = (0,) * (all_.type.rank - 1), (1,) * all_.type.rank

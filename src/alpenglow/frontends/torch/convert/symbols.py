@@ -60,9 +60,11 @@ def item(s: Site, x: Value) -> Made:
 @on("aten._assert_scalar.default")
 def assert_scalar(s: Site, x: Condition | bool | Dim | Value, assert_msg: str = "") -> Made:
     if isinstance(x, Value):
-        raise UnsupportedError(f"a check of what is computed: {assert_msg}")
+        raise UnsupportedError("self is computed, "
+                               f"expected a condition on dimensions: {assert_msg}")  # fmt: skip
     if isinstance(x, Condition):
         s.demand(x, assert_msg)
     elif not s.truth(x):
-        raise UnsupportedError(f"a check that never holds: {assert_msg}")
+        raise UnsupportedError("self is false, "
+                               f"expected a condition that can be true: {assert_msg}")  # fmt: skip
     return []

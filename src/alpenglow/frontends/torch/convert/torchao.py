@@ -47,7 +47,7 @@ def blocked(
 ) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:  # fmt: skip
     """Return the shape of a tensor with its blocks on axes of their own, and that of the blocks."""
     if len(sizes) != t.rank:
-        raise ModelError(f"blocks of {tuple(sizes)} of {t}")
+        raise ModelError(f"block_size is {tuple(sizes)}, expected {t.rank} entries for {t}")
     apart: list[Dim] = []
     blocks: list[Dim] = []
     for extent, size in zip(t.shape, sizes, strict=True):
@@ -56,7 +56,8 @@ def blocked(
             blocks.append(1 if extent == size else extent)
             continue
         if isinstance(extent, Sym) or size < 1 or extent % size:
-            raise UnsupportedError(f"blocks of {tuple(sizes)} of {t}")
+            raise UnsupportedError(f"block_size is {tuple(sizes)}, expected divisors of the fixed "
+                                   f"dimensions of {t}")  # fmt: skip
         apart += [extent // size, size]
         blocks += [extent // size, 1]
     return tuple(apart), tuple(blocks)

@@ -70,7 +70,7 @@ def roi_pool(
 def refuse_second(s: Site) -> None:
     """Raise UnsupportedError if anything reads where elements were found, as backward does."""
     if s.is_read(1):
-        raise UnsupportedError("where the elements of regions were found")
+        raise UnsupportedError("reading result 1 is not supported; supported: result 0")
 
 
 @on("torchvision.deform_conv2d.default")

@@ -57,12 +57,13 @@ class Archive:
     def read(self, name: str) -> memoryview:
         """Return the bytes of an entry: a view of the file if they are stored as they are."""
         if name not in self.entries:
-            raise ModelError(f"the archive has no '{shown(name)}'")
+            raise ModelError(f"entry '{shown(name)}' of the archive is missing")
         entry = self.entries[name]
         packed = self._packed(entry, name)
         whole = packed if entry.compress_type == zipfile.ZIP_STORED else _inflated(entry, packed)
         if len(whole) != entry.file_size or zlib.crc32(whole) != entry.CRC:
-            raise ModelError(f"'{shown(name)}' is damaged: its checksum is another")
+            raise ModelError(f"'{shown(name)}' is damaged: its size or checksum is not the "
+                             "expected one")  # fmt: skip
         return whole
 
     def text(self, name: str) -> str:
@@ -70,24 +71,25 @@ class Archive:
         try:
             return str(self.read(name), "utf-8")
         except UnicodeDecodeError as error:
-            raise ModelError(f"'{shown(name)}' is no text in UTF-8") from error
+            raise ModelError(f"'{shown(name)}' is not text, expected UTF-8") from error
 
     def _packed(self, entry: zipfile.ZipInfo, name: str) -> memoryview:
         start = entry.header_offset
         header = self.content[start : start + LOCAL.size] if start >= 0 else memoryview(b"")
         if len(header) < LOCAL.size:
-            raise ModelError(f"'{shown(name)}' lies outside of the file")
+            raise _outside(name)
         magic, flags, method, named, extra = LOCAL.unpack(header)
         if magic != b"PK\3\4" or method != entry.compress_type:
-            raise ModelError(f"'{shown(name)}' is not where the directory says")
+            raise ModelError(f"'{shown(name)}' does not begin with the expected zip header")
         if flags & ENCRYPTED or entry.flag_bits & ENCRYPTED:
-            raise UnsupportedError(f"'{shown(name)}' is encrypted")
+            raise UnsupportedError(f"'{shown(name)}' is encrypted, expected a plain entry")
         if method not in TOLD_APART:
-            raise UnsupportedError(f"'{shown(name)}' is compressed by method {method}")
+            raise UnsupportedError(f"'{shown(name)}' is compressed by method {method}, expected 0 "
+                                   "(stored) or 8 (deflated)")  # fmt: skip
         first = start + LOCAL.size + named + extra
         packed = self.content[first : first + entry.compress_size]
         if len(packed) != entry.compress_size:
-            raise ModelError(f"'{shown(name)}' lies outside of the file")
+            raise _outside(name)
         return packed
 
 
@@ -96,7 +98,16 @@ def _inflated(entry: zipfile.ZipInfo, packed: memoryview) -> memoryview:
     try:
         return memoryview(unpacker.decompress(packed, max(entry.file_size, 1)))
     except zlib.error as error:
-        raise ModelError(f"'{shown(entry.filename)}' is damaged: {error}") from error
+        raise ModelError(f"'{shown(entry.filename)}' is damaged: {error}, "
+                         "expected deflated data") from error  # fmt: skip
+
+
+def _outside(name: str) -> ModelError:
+    return ModelError(f"'{shown(name)}' lies outside of the file, expected a complete archive")
+
+
+def _foreign(why: str) -> ModelError:
+    return ModelError(f"this is not a .pt2 file, expected what torch.export.save writes: {why}")
 
 
 def opened(model: str | Path | bytes) -> Archive:
@@ -104,19 +115,20 @@ def opened(model: str | Path | bytes) -> Archive:
     if isinstance(model, bytes):
         return _archive(memoryview(model), io.BytesIO(model))
     if Path(model).is_dir():
-        raise ModelError("cannot read the model: this is a folder")
+        raise ModelError("cannot read the model: this is a folder, expected a file")
     try:
         with Path(model).open("rb") as file:
             return _archive(_content(file), file)
     except OSError as error:
-        raise ModelError(f"cannot read the model: {error.strerror}") from error
+        raise ModelError(f"cannot read the model: {error.strerror}, "
+                         "expected a readable file") from error  # fmt: skip
 
 
 def _content(file: IO[bytes]) -> memoryview:
     """Return a copy of the bytes of a file: a later write into the file changes no model."""
     memory = aligned_bytes(os.fstat(file.fileno()).st_size)
     if read_into(file.fileno(), 0, memory.data) < len(memory):
-        raise ModelError("the file is being written: its size changes")
+        raise ModelError("the size of the file changes while it is read, expected a complete file")
     return sealed(memory).data
 
 
@@ -125,19 +137,19 @@ def _archive(content: memoryview, file: IO[bytes]) -> Archive:
         with zipfile.ZipFile(file) as directory:
             infos = directory.infolist()
     except DAMAGE as error:
-        raise ModelError(f"this is no .pt2 file: {error}") from error
+        raise _foreign(str(error)) from error
     root = infos[0].filename.partition("/")[0] + "/" if infos else ""
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         name = info.filename.removeprefix(root)
         if name in entries:
-            raise ModelError(f"the archive has two entries '{shown(name)}'")
+            raise ModelError(f"the archive has two entries '{shown(name)}', expected one")
         entries[name] = info
     grown = sum(i.file_size for i in infos if i.compress_type != zipfile.ZIP_STORED)
     if grown > GROWTH * len(content) + FREE_NBYTES:
-        raise ModelError(
-            f"{len(content)} bytes are said to unpack to {grown}", hint="store it unpacked"
-        )
+        most = GROWTH * len(content) + FREE_NBYTES
+        raise ModelError(f"the archive unpacks to {grown} bytes, expected at most {most}",
+                         hint="store its entries uncompressed")  # fmt: skip
     return Archive(content, entries)
 
 
@@ -160,7 +172,7 @@ def check_format(archive: Archive) -> None:
             "this is a pickle (TorchScript, or a dict of weights), which is never loaded",
             hint="torch.export.save(torch.export.export(module, args), 'model.pt2')",
         )
-    raise ModelError("this is no .pt2 file: the archive has no 'archive_format'")
+    raise _foreign("the archive has no 'archive_format'")
 
 
 def _expect(archive: Archive, name: str, expected: str) -> None:
@@ -201,7 +213,8 @@ def tensors(archive: Archive, places: Mapping[str, tuple[str, Layout]]) -> dict[
         if place not in arrays or not layout.nbytes:  # those without elements share no memory
             room -= layout.nbytes
             if room < 0:
-                raise ModelError("the tensors are far larger than what is stored of them")
+                raise ModelError("the tensors are far larger than what is stored of them, "
+                                 f"expected at most {OVERLAP_NBYTES} bytes more")  # fmt: skip
             arrays[place] = _view(stored[entry], layout, f"tensor '{shown(name)}'")
         named[name] = arrays[place]
     return named
@@ -209,12 +222,13 @@ def tensors(archive: Archive, places: Mapping[str, tuple[str, Layout]]) -> dict[
 
 def _check(layout: Layout, what: str) -> None:
     if len(layout.sizes) != len(layout.strides):
-        raise ModelError(f"{what} has {len(layout.sizes)} sizes and {len(layout.strides)} strides")
+        raise ModelError(f"{what} has {len(layout.strides)} strides, expected "
+                         f"{len(layout.sizes)}, one for each size")  # fmt: skip
     if len(layout.sizes) > MOST_AXES:
         raise UnsupportedError(f"{what} has {len(layout.sizes)} axes, expected {MOST_AXES} at most")
     if min((layout.offset, *layout.sizes, *layout.strides)) < 0:
         raise ModelError(f"{what} has sizes {layout.sizes}, strides {layout.strides} and offset "
-                         f"{layout.offset}")  # fmt: skip
+                         f"{layout.offset}, expected at least 0 each")  # fmt: skip
 
 
 def _view(stored: memoryview, layout: Layout, what: str) -> Array:
@@ -227,14 +241,16 @@ def _view(stored: memoryview, layout: Layout, what: str) -> Array:
             (n - 1) * s for n, s in zip(layout.sizes, layout.strides, strict=True)
         )
         if last >= count:
-            raise ModelError(f"{what} reaches element {last} of {count} that are stored")
+            raise ModelError(f"{what} reaches element {last}, expected less than {count}, "
+                             "the number stored")  # fmt: skip
         # How far apart the elements of an axis of one lie is of no matter, and may be anything.
         steps = [s * dtype.itemsize if n > 1 else 0
                  for n, s in zip(layout.sizes, layout.strides, strict=True)]  # fmt: skip
         first = layout.offset * dtype.itemsize
         array: Array = np.ndarray(layout.sizes, dtype, stored, first, steps)
     except ValueError as error:  # sizes that NumPy has no array of, though 0 elements
-        raise ModelError(f"{what} has sizes {layout.sizes}") from error
+        raise ModelError(f"{what} has sizes {layout.sizes}, "
+                         "expected sizes of a NumPy array") from error  # fmt: skip
     if layout.dtype == "bool" and array.view(np.uint8).max() > 1:
-        raise ModelError(f"{what} has booleans that are neither 0 nor 1")
+        raise ModelError(f"{what} has bytes above 1, expected 0 or 1 for dtype bool")
     return array if array.flags.aligned else array.copy()

@@ -8,7 +8,7 @@ from typing import Any
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.memory import MOST_NBYTES
-from alpenglow.base.words import shown
+from alpenglow.base.words import shown, some
 from alpenglow.frontends.torch.functional import Functional, functional
 from alpenglow.frontends.torch.fx import DROPPED, PARAMETERS, READERS, source_of
 from alpenglow.frontends.torch.fx import STRIDED as STRIDED_READERS
@@ -38,7 +38,7 @@ from alpenglow.frontends.torch.pt2.schema import (
     union,
     word,
 )
-from alpenglow.frontends.torch.refusals import blaming
+from alpenglow.frontends.torch.refusals import blaming, undefined
 from alpenglow.frontends.torch.symbols import conditions, extent
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.types import TensorType
@@ -61,14 +61,15 @@ def body_of(graph: Any, depth: int = 0) -> Body:
     """Return the calls of a graph, which stands in `depth` others."""
     made = functional_of(graph, depth)
     if made.written:
-        raise UnsupportedError("a graph in an argument writes into what it is given")
+        raise UnsupportedError("a function of control flow writes into its inputs, "
+                               "expected none that does")  # fmt: skip
     return made.body
 
 
 def functional_of(graph: Any, depth: int = 0) -> Functional:
     """Return the calls of a graph, which stands in `depth` others, and the inputs it writes."""
     if depth > DEEPEST:
-        raise UnsupportedError(f"graphs are nested deeper than {DEEPEST}")
+        raise UnsupportedError(f"graphs are nested too deep, expected at most {DEEPEST} levels")
     reader = _Reader(record(graph, "a graph", "graph"), depth)
     body = reader.body()
     with blaming(trusted=False):
@@ -79,7 +80,7 @@ def named(value: Any, what: str) -> str:
     """Return the name that a record holds and nothing else."""
     r = record(value, what)
     if r.keys() != {"name"}:
-        raise ModelError(f"{what} is no name")
+        raise ModelError(f"{what} has the fields {some(map(str, r))}, expected name alone")
     return field(r, "name", str, what)
 
 
@@ -99,13 +100,13 @@ def type_of(meta: Any, what: str) -> TensorType | None:
     dtype = DTYPES.get(field(r, "dtype", int, what))
     sizes = tuple(size(s, f"an extent of {what}") for s in field(r, "sizes", list, what))
     if any(isinstance(d, int) and d < 0 for d in sizes):
-        raise ModelError(f"{what} has the sizes {sizes}")
+        raise ModelError(f"{what} has sizes {sizes}, expected at least 0 each")
     dense = field(r, "layout", int, what) == STRIDED and device(r.get("device"), what) == CPU
     if not dense or dtype is None:
         return None
     t = TensorType(dtype, sizes)
     if t.static and t.nbytes > MOST_NBYTES:
-        raise ModelError(f"{what} is {t}, which is more than {MOST_NBYTES} bytes")
+        raise ModelError(f"{what} is {t}, expected at most {MOST_NBYTES} bytes")
     return t
 
 
@@ -197,13 +198,13 @@ class _Reader:
                 return name
             case "as_custom_obj":
                 name = field(record(content, "an input"), "name", str, "an input")
-                self.numbers[name] = Unknown("an object of a class of its own")
+                self.numbers[name] = Unknown("an object of a custom class")
                 return self._make(name)
         return self._make(f"#{place}")  # what was fixed as the program was made; nothing reads it
 
     def _make(self, name: str) -> str:
         if name in self.made:
-            raise ModelError(f"'{shown(name)}' is made twice")
+            raise ModelError(f"'{shown(name)}' is defined twice, expected once")
         self.made.add(name)
         return name
 
@@ -211,7 +212,7 @@ class _Reader:
         """Return the name of a number that is made here."""
         name = self._make(field(record(value, what), "as_name", str, what))
         if name not in self.numbers:
-            raise ModelError(f"nothing says what '{shown(name)}' is")
+            raise ModelError(f"number '{shown(name)}' is missing in the sym_…_values of the graph")
         return name
 
     def _call(self, node: Record) -> None:
@@ -251,7 +252,7 @@ class _Reader:
             if not has_schema and r.get("kind") != KEYWORD:
                 name = names[i] if i < len(names) else str(i)
             if name in arguments:
-                raise ModelError(f"{shown(target)} has two arguments '{shown(name)}'")
+                raise ModelError(f"{shown(target)} has two arguments '{shown(name)}', expected one")
             arguments[name] = self.argument(r.get("arg"), f"argument {shown(name)}")
             if target in STRIDED_READERS and isinstance(of := arguments[name], Ref):
                 arguments[name] = self._in_order(of)
@@ -267,7 +268,7 @@ class _Reader:
         """Return a tensor whose memory is read, which is known if its elements lie in order."""
         if self.lies_in_order(tensor.name):
             return tensor
-        return Unknown("a tensor whose elements do not lie in order")
+        return Unknown("a tensor that is not contiguous")
 
     def _results(self, output: Record, target: str, outputs: int) -> list[_Result]:
         """Return the results that an output of a call is."""
@@ -289,7 +290,8 @@ class _Reader:
                     return [_Result(name, s) for s in symbols] or [_Result(name, name)]
                 known = self._is_known(name) and outputs > 1
                 return [_Result(name, str(self.numbers[name]) if known else name)]
-        raise UnsupportedError(f"{shown(target)} returns {shown(kind)}")
+        raise UnsupportedError(f"{shown(target)} returns {shown(kind)}, "
+                               "expected tensors or numbers")  # fmt: skip
 
     # ── arguments ──
 
@@ -297,13 +299,13 @@ class _Reader:
         """Return an argument as the importer takes it."""
         kind, content = union(value, what)
         if kind not in _KINDS:
-            return Unknown(f"of the kind {shown(kind)}")
+            return Unknown(f"kind {shown(kind)}")
         return _KINDS[kind](self, content, what)
 
     def tensor(self, value: Any, what: str) -> Argument:
         name = named(value, what)
         if name not in self.made:
-            raise ModelError(f"'{shown(name)}' is read before anything makes it")
+            raise undefined(name)
         self.read.add(name)
         return Ref(name)
 
@@ -318,7 +320,7 @@ class _Reader:
             return _PLAIN[kind](content, what)
         name = of_kind(content, str, what)
         if kind != "as_name" or name not in self.numbers or name not in self.made:
-            raise ModelError(f"'{shown(name)}' is read before anything makes it")
+            raise undefined(name)
         self.read.add(name)
         return self.numbers[name]
 
@@ -369,7 +371,7 @@ def _complex(value: Any, what: str) -> complex:
 
 def _dtype(value: Any, what: str) -> Argument:
     key = of_kind(value, int, what)
-    return DTYPES.get(key, Unknown(f"the element type {key}"))
+    return DTYPES.get(key, Unknown(f"dtype {key}"))
 
 
 _PLAIN: dict[str, Callable[[Any, str], Argument]] = {

@@ -54,7 +54,7 @@ from alpenglow.ir.types import Array
 
 INPUT, OUTPUT = "an input of the signature", "an output of the signature"
 CALLS = "the description of calls"
-NO_PICKLE = "no pickle is ever loaded: whoever made it decides what it runs"
+NO_PICKLE = "export plain tensors alone: pickles can run code, so none is loaded"
 
 MODELS, JSON = "models/", ".json"
 
@@ -96,7 +96,7 @@ def _name(archive: Archive) -> str:
     if len(names) == 1:
         return names[0]
     if not names and any(n.startswith("data/aotinductor/") for n in archive.entries):
-        raise UnsupportedError("the file holds machine code of PyTorch's, and no program",
+        raise UnsupportedError("the file has AOTInductor code, expected an exported program",
                                hint="torch.export.save(exported_program, …)")  # fmt: skip
     said = ", ".join(f"'{shown(n)}'" for n in names) or "none"
     raise UnsupportedError(f"the file holds {len(names)} models ({said}), expected one")
@@ -141,7 +141,7 @@ def _program(archive: Archive, name: str, whole: Record, file: str) -> Program:
 def _inputs(specs: list[Any], body: Body) -> tuple[tuple[Input, ...], dict[str, Any]]:
     """Return what the inputs of a body are, and the values of those that are fixed."""
     if len(specs) != len(body.inputs):
-        raise ModelError(f"{len(body.inputs)} inputs, and the signature has {len(specs)}")
+        raise ModelError(f"the signature has {len(specs)} inputs, expected {len(body.inputs)}")
     inputs: list[Input] = []
     fixed: dict[str, Any] = {}
     for place, spec in zip(body.inputs, specs, strict=True):
@@ -153,7 +153,8 @@ def _inputs(specs: list[Any], body: Body) -> tuple[tuple[Input, ...], dict[str, 
             continue  # it has no name in the graph, where its value stands
         inputs.append(_input(kind, r))
         if inputs[-1].name != place:
-            raise ModelError(f"input '{shown(place)}' is another one to the signature")
+            raise ModelError(f"the signature has input '{shown(inputs[-1].name)}', expected "
+                             f"'{shown(place)}'")  # fmt: skip
     return tuple(inputs), fixed
 
 
@@ -167,7 +168,7 @@ def _input(kind: str, spec: Record) -> Input:
     if of_user == "as_sym_int":
         return Input(field(record(content, INPUT), "as_name", str, INPUT), "symbol")
     if of_user != "as_tensor":
-        raise UnsupportedError(f"an input is {shown(of_user)}, no tensor")
+        raise UnsupportedError(f"an input is {shown(of_user)}, expected as_tensor or as_sym_int")
     return Input(named(content, INPUT), "user")
 
 
@@ -176,7 +177,7 @@ def _outputs(
 ) -> tuple[Output, ...]:
     """Return what the outputs of a body are."""
     if len(specs) != len(returned):
-        raise ModelError(f"{len(returned)} outputs, and the signature has {len(specs)}")
+        raise ModelError(f"the signature has {len(specs)} outputs, expected {len(returned)}")
     names: set[str] = set()
     user: Iterator[str] = iter(paths(described)) if described else itertools.repeat("output")
     outputs = []
@@ -199,11 +200,12 @@ def _outputs(
                 target = field(r, "user_input_name", str, OUTPUT)
                 outputs.append(Output("input", target, unique(f"{target}_after", names)))
             case other:
-                raise UnsupportedError(f"an output of the kind {shown(other)}")
+                raise UnsupportedError(f"output kind {shown(other)} is not supported; supported: "
+                                       "user_output, buffer_mutation and user_input_mutation")
         if isinstance(argument, Ref) and (
             "arg" not in r or named(r["arg"], OUTPUT) != argument.name
         ):
-            raise ModelError(f"output '{shown(argument.name)}' is another one to the signature")
+            raise ModelError(f"the signature has another output, expected '{shown(argument.name)}'")
     return tuple(outputs)
 
 
@@ -229,7 +231,8 @@ def _value(value: Any) -> Any:
             return of_kind(content, bool, "a value")
         case "as_string":
             return of_kind(content, str, "a value")
-    raise UnsupportedError(f"an input or output is {shown(kind)}, no tensor")
+    raise UnsupportedError(f"a fixed input or output is {shown(kind)}, expected a number, "
+                           "a text or None")  # fmt: skip
 
 
 # ── how it is called ──
@@ -281,7 +284,7 @@ def _stored(archive: Archive, name: str) -> dict[str, tuple[str, Any]]:
         whole = document(archive.text(config), config)
         for tensor, payload in record(whole.get("config"), config).items():
             if tensor in said:
-                raise ModelError(f"'{shown(tensor)}' is stored twice")
+                raise ModelError(f"'{shown(tensor)}' is stored twice, expected once")
             said[tensor] = folder, payload
     return said
 
@@ -293,13 +296,13 @@ def _state(
     read = {i.target: i.name for i in inputs if i.kind in ("parameter", "buffer", "constant")}
     missing = sorted(read.keys() - said.keys())
     if missing:
-        raise ModelError(f"no '{shown(missing[0])}' is stored")
+        raise ModelError(f"tensor '{shown(missing[0])}' is missing in the archive")
     arrays = tensors(archive, {target: _place(*said[target], target) for target in read})
     for target, input_name in read.items():
         t, array = body.types.get(input_name), arrays[target]
         if t is None or t.shape != array.shape or t.numpy != array.dtype:
             stored = f"{array.dtype}{list(array.shape)}"
-            raise ModelError(f"'{shown(target)}' is stored as {stored}, and declared {t}")
+            raise ModelError(f"'{shown(target)}' is stored as {stored}, expected {t} as declared")
     return arrays
 
 
@@ -328,7 +331,7 @@ def _place(folder: str, payload: Any, name: str) -> tuple[str, Layout]:
 def _fixed(value: Any, what: str) -> int:
     kind, content = union(value, what)
     if kind != "as_int":
-        raise ModelError(f"{what} has an extent that is no number")
+        raise ModelError(f"{what} has a size, stride or offset {shown(kind)}, expected as_int")
     return of_kind(content, int, what)
 
 

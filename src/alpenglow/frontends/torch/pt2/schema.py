@@ -68,11 +68,11 @@ def document(text: str, what: str) -> Record:
     try:
         return record(json.loads(text, parse_constant=_no_number), what)
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{what} is no JSON: {str(error)[:200]}") from error
+        raise ModelError(f"{what} is damaged, expected JSON: {str(error)[:200]}") from error
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a number in JSON, expected a text")
 
 
 def record(value: Any, what: str, kind: str = "") -> Record:
@@ -81,7 +81,8 @@ def record(value: Any, what: str, kind: str = "") -> Record:
         raise ModelError(f"{what} is {_shown(value)}, expected a record")
     if kind and (strange := value.keys() - _FIELDS[kind]):
         raise IncompatibleError(
-            f"{what} has the field '{shown(min(strange))}', which the schema {MAJOR}.{MINOR} lacks"
+            f"{what} has field '{shown(min(strange))}', expected one of schema {MAJOR}.{MINOR}",
+            hint="export it with torch 2.13",
         )
     return value
 
@@ -89,7 +90,7 @@ def record(value: Any, what: str, kind: str = "") -> Record:
 def field(r: Record, name: str, kind: type[T], what: str) -> T:
     """Return a field of a record, which must be of a kind."""
     if name not in r:
-        raise ModelError(f"{what} has no '{name}'")
+        raise ModelError(f"field '{name}' of {what} is missing")
     return of_kind(r[name], kind, f"{name} of {what}")
 
 
@@ -129,7 +130,7 @@ def word(words: Mapping[int, str], value: Any, what: str) -> str:
     """Return what a number stands for."""
     key = of_kind(value, int, what)
     if key not in words:
-        raise UnsupportedError(f"{what} is {key}, which is not known")
+        raise UnsupportedError(f"{what} is {key}, expected one of {', '.join(map(str, words))}")
     return words[key]
 
 
