@@ -82,7 +82,7 @@ def test_trees_are_flat_and_their_leaves_are_given() -> None:
     feeds = {"x": np.ones((4, 3)), "weight": operands[2]}
 
     assert not evaluate(g, feeds)["dx"].any()
-    with pytest.raises(UnsupportedError, match="tree_ensemble has none by the weights"):
+    with pytest.raises(UnsupportedError, match="tree_ensemble by weight"):
         gradients(g, y, [weight])
 
 

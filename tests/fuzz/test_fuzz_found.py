@@ -287,7 +287,7 @@ def test_a_tree_that_asks_for_a_feature_that_is_not_there_is_refused() -> None:
     exe = ag.compile(model)
 
     np.testing.assert_array_equal(exe(np.eye(4, 3, dtype=np.float32)), [[1], [1], [2], [1]])
-    with pytest.raises(FeedError, match="a feature is not below m"):
+    with pytest.raises(FeedError, match="expected at least 0 and less than m"):
         exe(np.eye(4, 2, dtype=np.float32))
 
 

@@ -398,8 +398,8 @@ def broken(**changes: Any) -> onnx.ModelProto:
     ("changes", "says"),
     [
         ({"nodes_falsenodeids": [2, 1, 3, 3, 5, 7]}, "cycle"),
-        ({"nodes_truenodeids": [1, 9, 2, 4, 5, 6]}, "neither"),
-        ({"tree_roots": [-99]}, "neither"),
+        ({"nodes_truenodeids": [1, 9, 2, 4, 5, 6]}, "expected a node or leaf"),
+        ({"tree_roots": [-99]}, "expected a node or leaf"),
         ({"nodes_featureids": [0, 1, 2, 0, 4, 1]}, "feature"),
         ({"leaf_targetids": [0, 1, 0, 1, 0, 1, 0, 2]}, "target"),
         ({"nodes_featureids": [0, 1, 2]}, "differ in length"),

@@ -33,7 +33,8 @@ class CountGrams(Primitive):
             )
         if self.width < 1 or self.distances < 1:
             raise TypeRuleError(
-                f"count_grams: width {self.width} and distances {self.distances} must be positive"
+                f"count_grams: width is {self.width} and distances {self.distances}, expected at "
+                "least 1 each"
             )
         return TensorType("f32", (x.shape[0], self.width))
 

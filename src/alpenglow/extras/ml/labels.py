@@ -125,7 +125,8 @@ class OneHotLabels(Host):
             indices = [places.get(s, -1) for s in items]
             if not self.zeros and -1 in indices:
                 unknown = items[indices.index(-1)]
-                raise FeedError(f"{self.name}: '{unknown}' is none of {', '.join(self.categories)}")
+                expected = ", ".join(self.categories)
+                raise FeedError(f"{self.name}: x holds '{unknown}', expected one of {expected}")
             numbered = np.array(indices, np.int64).reshape(*x.shape, 1)
             return np.asarray(numbered == columns, np.float32)
 
@@ -178,7 +179,8 @@ class CastMap(Host):
         textual = self.dtype == "string"
         if self.extent:
             if outside := [k for k in entries if not 0 <= k < self.extent]:
-                raise FeedError(f"{self.name}: key {outside[0]} is not in 0 … {self.extent - 1}")
+                most = self.extent - 1
+                raise FeedError(f"{self.name}: x has key {outside[0]}, expected 0 to {most}")
             row = [entries.get(k, "" if textual else 0) for k in range(self.extent)]
         else:
             row = [entries[k] for k in sorted(entries)]
@@ -188,7 +190,7 @@ class CastMap(Host):
         try:
             return np.array([[float(str(v)) for v in row]]).astype(DTYPES[self.dtype])
         except ValueError as error:
-            raise FeedError(f"{self.name}: {error}") from error
+            raise FeedError(f"{self.name}: x holds a text, expected numbers: {error}") from error
 
     @classmethod
     def examples(cls) -> Examples:

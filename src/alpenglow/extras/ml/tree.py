@@ -53,11 +53,13 @@ class TreeEnsemble(Primitive):
         check_dtype(self, "weight", weight, REALS)
         if self.aggregate not in AGGREGATES:
             raise TypeRuleError(
-                f"tree_ensemble: aggregate '{self.aggregate}' is none of {', '.join(AGGREGATES)}"
+                f"tree_ensemble: aggregate is '{self.aggregate}', expected one of "
+                f"{', '.join(AGGREGATES)}"
             )
         if self.targets < 1 or self.trees < 1 or self.depth < 0:
             raise TypeRuleError(
-                f"tree_ensemble: {self.targets} targets, {self.trees} trees, depth {self.depth}"
+                f"tree_ensemble: targets is {self.targets}, trees {self.trees} and depth "
+                f"{self.depth}, expected at least 1, 1 and 0"
             )
         for what, t in (("target", target), ("weight", weight)):
             check_rank(self, what, t, 1, 1)
@@ -75,12 +77,13 @@ class TreeEnsemble(Primitive):
                 )
         if known(nodes.shape[0]) and max(self.trees, self.depth) > nodes.shape[0]:
             raise TypeRuleError(
-                f"tree_ensemble: {self.trees} trees, depth {self.depth}, of {nodes.shape[0]} nodes"
+                f"tree_ensemble: trees is {self.trees} and depth {self.depth}, expected at most "
+                f"{nodes.shape[0]}, the number of nodes"
             )
         if first is not None and known(first.shape[0]) and first.shape[0] < 2:
             raise TypeRuleError(f"tree_ensemble: first is {first}, expected one leaf or more")
         if x.shape[1] == 0 and self.depth:
-            raise TypeRuleError(f"tree_ensemble: x is {x}, without a feature to compare")
+            raise TypeRuleError(f"tree_ensemble: x is {x}, expected at least 1 feature")
         return TensorType(weight.dtype, (x.shape[0], self.targets))
 
     def reference(
@@ -103,7 +106,7 @@ class TreeEnsemble(Primitive):
         first: Value | None = None,
     ) -> tuple[None, None, None, UnsupportedError, None]:  # fmt: skip
         """Nothing changes with x but where it crosses a threshold, as with any comparison."""
-        error = UnsupportedError("gradient: tree_ensemble has none by the weights of its leaves")
+        error = UnsupportedError("gradient of tree_ensemble by weight is not supported")
         return None, None, None, error, None
 
     @classmethod

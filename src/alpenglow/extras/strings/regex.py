@@ -61,7 +61,7 @@ class _Reader:
         self.at = 0
 
     def refuse(self, why: str) -> Never:
-        raise ModelError(f"'{self.pattern}' is no regular expression of RE2: {why}")
+        raise ModelError(f"'{self.pattern}' is not supported by the syntax of RE2: {why}")
 
     def take(self, syntax: re.Pattern[str]) -> re.Match[str] | None:
         """Return what is next if it follows `syntax`, and step over it."""
@@ -98,16 +98,16 @@ class _Reader:
     def repeat(self, branch: list[str], m: re.Match[str]) -> None:
         """Repeat the last atom as `m` says."""
         if not branch:
-            self.refuse(f"nothing to repeat before {m[0]}")
+            self.refuse(f"nothing to repeat before {m[0]}, expected an atom")
         if max(int(n) for n in (m[1] or 0, m[3] or 0)) > MOST_REPEATS:
-            self.refuse(f"more than {MOST_REPEATS} repeats in {m[0]}")
+            self.refuse(f"{m[0]} repeats too often, expected at most {MOST_REPEATS}")
         if m[3] and int(m[1]) > int(m[3]):
-            self.refuse(f"{m[0]} is empty")
+            self.refuse(f"{m[0]} is empty, expected the lower number first")
         if self.starts("?"):
             self.at += 1
         again = REPEAT.match(self.pattern, self.at)
         if again is not None:
-            self.refuse(f"{m[0]} is followed by {again[0]}")
+            self.refuse(f"{m[0]} is followed by {again[0]}, expected one repetition")
         branch[-1] = f"(?:{branch[-1]}){m[0]}"
 
     def group(self, branch: list[str], flags: Flags) -> Flags:
@@ -115,7 +115,7 @@ class _Reader:
         m = self.take(GROUP)
         assert m is not None, "a parenthesis opens a group"
         if m[0] == "(" and self.starts("?"):
-            self.refuse(f"{self.pattern[self.at - 1 : self.at + 3]} is unknown")
+            self.refuse(f"{self.pattern[self.at - 1 : self.at + 3]} is unknown, expected a group")
         inside = (flags | set(m[2] or "")) - set(m[3] or "")
         if m[4] == ")":
             return inside
@@ -177,7 +177,7 @@ class _Reader:
         if m := self.take(CODE):
             code = int(m[3], 8) if m[3] else int(m[1] or m[2], 16)
             if code > sys.maxunicode:
-                self.refuse(f"\\{m[0]} is no character")
+                self.refuse(f"\\{m[0]} is out of range, expected up to {sys.maxunicode:x}")
             return chr(code)
         c = self.pattern[self.at : self.at + 1]
         self.at += 1
@@ -186,7 +186,7 @@ class _Reader:
         if c in CONTROL and c:
             return CONTROL[c]
         if not c or c == "_" or c.isalnum() or ord(c) > 127:
-            self.refuse(f"\\{c} is unknown")
+            self.refuse(f"\\{c} is unknown, expected an escape of RE2")
         return c
 
     def bracket(self) -> str:
@@ -210,7 +210,7 @@ class _Reader:
         if self.starts("[:") and (end := self.pattern.find(":]", self.at)) > 0:
             name = self.pattern[self.at + 2 : end]
             if name.removeprefix("^") not in POSIX:
-                self.refuse(f"[:{name}:] is unknown")
+                self.refuse(f"[:{name}:] is unknown, expected one of {', '.join(POSIX)}")
             self.at = end + 2
             members = POSIX[name.removeprefix("^")]
             return complement(members) if name.startswith("^") else members
@@ -228,7 +228,7 @@ class _Reader:
         self.at += 1
         high = self.last()
         if high < low:
-            self.refuse(f"the range {low}-{high} is empty")
+            self.refuse(f"the range {low}-{high} is empty, expected the lower end first")
         return f"{re.escape(low)}-{re.escape(high)}"
 
     def last(self) -> str:

@@ -180,16 +180,17 @@ class ParseNumbers(Host):
         try:
             numbers = np.array(integers, wide)
         except OverflowError as error:
-            raise FeedError(f"{self.name}: not all of {integers} are numbers of {wide}") from error
+            raise FeedError(f"{self.name}: an integer is out of range, "
+                            f"expected {self.dtype}") from error  # fmt: skip
         narrow = numbers.astype(DTYPES[self.dtype])
         if bad := [int(n) for n in numbers[narrow.astype(wide) != numbers]]:
-            raise FeedError(f"{self.name}: {bad[0]} is no number of {self.dtype}")
+            raise FeedError(f"{self.name}: x holds {bad[0]}, expected a number of {self.dtype}")
         return narrow.reshape(x.shape)
 
     def number(self, s: str) -> float:
         """Return the number that a string spells."""
         if NUMBER.fullmatch(s) is None:
-            raise FeedError(f"{self.name}: '{s}' spells no number")
+            raise FeedError(f"{self.name}: x holds '{s}', expected a number")
         return float(s)
 
     def integer(self, s: str) -> int:
@@ -197,7 +198,8 @@ class ParseNumbers(Host):
         try:
             return int(s) if WHOLE.fullmatch(s) else int(self.number(s))
         except (ValueError, OverflowError) as error:  # NaN, an infinity, or thousands of digits
-            raise FeedError(f"{self.name}: '{s[:40]}' is no number of {self.dtype}") from error
+            start = s[:40]
+            raise FeedError(f"{self.name}: x holds '{start}', expected {self.dtype}") from error
 
     @classmethod
     def examples(cls) -> Examples:

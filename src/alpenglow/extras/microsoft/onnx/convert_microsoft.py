@@ -113,9 +113,9 @@ def c_dist(s: Site) -> Made:
     x, y = s.input(0), s.input(1)
     metric = s.attribute("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
-        raise s.wrong(f"metric '{metric}' is neither euclidean nor sqeuclidean")
+        raise s.wrong(f"metric is '{metric}', expected euclidean or sqeuclidean")
     if x.type.rank != 2 or y.type.rank != 2:
-        raise s.wrong(f"operands {x.type} and {y.type} are no matrices")
+        raise s.wrong(f"A is {x.type} and B {y.type}, expected matrices")
     # |x|² - 2 x·y + |y|² in f64, for f32 would cancel close vectors away.
     wide = [s.cast(v, "f64") for v in (x, y)]
     inner = s.g(MatMul(), wide[0], s.g(Transpose((1, 0)), wide[1]))
@@ -213,7 +213,8 @@ def crop_and_resize(s: Site) -> Made:
     x, rois, batch = s.input(0), s.input(1), s.input(2)
     sizes, mode = s.ints(3), s.attribute("mode", "bilinear")
     if x.type.rank != 4 or len(sizes) != 2 or mode not in ("bilinear", "nearest"):
-        raise s.wrong(f"mode '{mode}', crop size {sizes}, X {x.type}")
+        raise s.wrong(f"mode is '{mode}', crop_size {sizes} and X {x.type}, expected bilinear or "
+                      "nearest, 2 entries and rank 4")  # fmt: skip
     count = rois.type.shape[0]
     box = (count, *sizes)
     insides, places = [], []

@@ -137,7 +137,7 @@ def spans(s: Site, mask: Value, keys: Dim) -> Value:
     if count == batch:
         return keep
     if count != 2 * batch:
-        raise s.refuse(f"a mask {mask.type} for a batch of {batch}")
+        raise s.refuse(f"the mask is {mask.type}, expected {batch} or {2 * batch} entries")
     return s.g(BitAnd(), keep, s.g(GreaterOrEqual(), at, bound(batch)))
 
 
@@ -187,7 +187,7 @@ def projections(s: Site, heads: int) -> list[Value]:
     if x.type.rank == 5:
         qkv = [unpacked(s, p) for p in pieces(s.g, x, 3, (1, 1, 1))]
     elif k is None:
-        raise s.wrong("there are no keys")
+        raise s.wrong("key is missing, expected it beside a query of rank 3")
     elif v is None:
         qkv = [split(s, x, heads), *(unpacked(s, p) for p in pieces(s.g, k, 3, (1, 1)))]
     else:

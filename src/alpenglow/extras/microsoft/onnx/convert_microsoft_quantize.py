@@ -172,7 +172,8 @@ def gather_block_quantized(s: Site) -> Made:
     rows = s.named_axis(0, "gather_axis")
     along = s.named_axis(1, "quantize_axis")
     if along == rows or bits not in (4, 8):
-        raise s.refuse(f"axes {rows} and {along}, {bits} bits")
+        raise s.refuse(f"gather_axis is {rows}, quantize_axis {along} and bits {bits}, expected "
+                       "different axes and 4 or 8 bits")  # fmt: skip
 
     indices = s.indices(indices, packed.type.shape[rows], rows)
 
@@ -192,7 +193,8 @@ def gather_block_quantized(s: Site) -> Made:
     else:
         shift = corner(s.g, s.cast(chosen(zero), kind), factor.type.shape)
     if factor.type.shape[at] != ceil_div(extent, block):
-        raise s.wrong(f"{scales.type} does not fit {packed.type}")
+        raise s.wrong(f"scales is {scales.type}, "
+                      f"expected a scale for each {block} of {packed.type}")  # fmt: skip
     spans = [repeated(s, v, at, block, extent) for v in (factor, shift)]
     return s.g(Mul(), s.g(Sub(), s.cast(steps, kind), spans[1]), spans[0])
 

@@ -6,7 +6,6 @@ from copy import copy
 
 import numpy as np
 
-from alpenglow.base.errors import UnsupportedError
 from alpenglow.extras.microsoft.onnx.convert_microsoft_normalize import EPSILON, embedded
 from alpenglow.extras.microsoft.onnx.convert_microsoft_quantize import repeated
 from alpenglow.frontends.movement import corner
@@ -41,7 +40,7 @@ def mat_mul_bnb4(s: Site) -> Made:
     x, packed, largest = s.input(0), s.input(1), s.input(2)
     rows, columns, block = s.needed("N"), s.needed("K"), s.needed("block_size")
     if packed.type.dtype != "u8" or not s.attribute("transB", 1) or s.needed("quant_type") > 1:
-        raise UnsupportedError(f"MatMulBnb4: codes in {packed.type}, or a form that is not known")
+        raise s.refuse(f"B is {packed.type}, expected u8, with transB 1 and quant_type 0 or 1")
     levels = NF4 if s.needed("quant_type") else (*FP4, *(-v for v in FP4))
     count = rows * columns
     codes = corner(s.g, halves(s, packed), (count,))
@@ -98,7 +97,7 @@ def unfold_tensor(s: Site) -> Made:
     axis = normal_axes(s, (s.attribute("dim", -1),), x.type.rank)[0]
     size, step, extent = s.needed("size"), s.attribute("step", 1), fixed(x.type.shape[axis])
     if size < 1 or step < 1 or extent < size:
-        raise s.wrong(f"windows of {size} every {step} do not fit {x.type}")
+        raise s.wrong(f"size is {size} and step {step}, expected size 1 to {extent} and step >= 1")
     starts = np.arange(0, extent - size + 1, step)
     at = s.g.constant((starts[:, None] + np.arange(size)).astype(np.int64))
     rank = x.type.rank

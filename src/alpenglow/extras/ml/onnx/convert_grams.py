@@ -29,7 +29,7 @@ def tf_idf_vectorizer(s: Site) -> Made:
         raise s.wrong(f"input 0 is {x.type}, expected at most two axes")
     columns = s.needed("ngram_indexes")
     if min(columns, default=-1) < 0:
-        raise s.wrong(f"ngram_indexes are {columns}")
+        raise s.wrong(f"ngram_indexes is {columns}, expected entries of at least 0")
     width = max(columns) + 1
     rows = x.type.shape[0] if x.type.rank == 2 else 1
     length = x.type.shape[-1] if x.type.rank else 1
@@ -53,14 +53,15 @@ def pool(s: Site, columns: Sequence[int]) -> list[Grams]:
     for size, (start, end) in enumerate(zip(starts, (*starts[1:], len(elements)), strict=True), 1):
         if not 0 <= start <= end <= len(elements) or (end - start) % size:
             raise s.wrong(
-                f"ngram_counts are {starts}, which do not divide a pool of "
-                f"{len(elements)} into n-grams"
+                f"ngram_counts is {starts}, expected starts that divide a pool of "
+                f"{len(elements)} elements into n-grams"
             )
         grams: Grams = {}
         for at in range(start, end, size):
             column = next(remaining, None)
             if column is None:
-                raise s.wrong("there are more n-grams than ngram_indexes")
+                raise s.wrong(f"ngram_indexes has {len(columns)} entries, "
+                              "expected one for each n-gram")  # fmt: skip
             grams[tuple(elements[at : at + size])] = column
         by_size.append(grams)
     return by_size
@@ -78,9 +79,9 @@ def weigh(s: Site, counts: Value, columns: Sequence[int]) -> Value:
     """Return the counts, the weights of what occurs, or both multiplied, as `mode` says."""
     mode, factors = s.needed("mode"), s.attribute("weights")
     if mode not in MODES:
-        raise s.wrong(f"mode '{mode}' is none of {', '.join(MODES)}")
+        raise s.wrong(f"mode is '{mode}', expected one of {', '.join(MODES)}")
     if factors is not None and len(factors) != len(columns):
-        raise s.wrong(f"{len(factors)} weights for {len(columns)} n-grams")
+        raise s.wrong(f"weights has {len(factors)} entries, expected {len(columns)}")
     if mode == "TF" or (mode == "TFIDF" and factors is None):
         return counts
     weights = np.ones(max(columns) + 1, np.float32)

@@ -118,7 +118,7 @@ def feature_vectorizer(s: Site) -> Made:
     columns = []
     sizes = s.attribute("inputdimensions", (None,) * len(s))
     if len(sizes) != len(s):
-        raise s.wrong(f"{len(s)} inputs, but inputdimensions {sizes}")
+        raise s.wrong(f"inputdimensions is {sizes}, expected {len(s)} entries")
     for x, size in zip(s.required(), sizes, strict=True):
         rows: tuple[Dim, Dim] = (1, x.type.shape[0]) if x.type.rank == 1 else (
             x.type.shape[0], product(x.type.shape[1:]))  # fmt: skip
@@ -153,9 +153,9 @@ def label_encoder(s: Site) -> Made:
     x = s.input(0)
     keys, values = mapping(s, "keys"), mapping(s, "values")
     if len(keys) != len(values):
-        raise s.wrong(f"{len(keys)} keys, but {len(values)} values")
+        raise s.wrong(f"values has {len(values)} entries, expected {len(keys)} as keys")
     if NAMES[keys.dtype] != x.type.dtype:
-        raise s.wrong(f"the keys are {NAMES[keys.dtype]}, but X is {x.type}")
+        raise s.wrong(f"X is {x.type}, expected {NAMES[keys.dtype]} as the keys")
     tensor = s.attribute("default_tensor")
     if tensor is not None:
         if tensor.size != 1 or tensor.dtype != values.dtype:
@@ -202,7 +202,7 @@ def linear_regressor(s: Site) -> Made:
 def linear_classifier(s: Site) -> Made:
     classes = len(array(s, "intercepts", np.float32))
     if not classes:
-        raise s.wrong("no intercepts, which say how many classes there are")
+        raise s.wrong("intercepts is empty, expected an entry for each class")
     scores = linear(s, classes)
     after = s.attribute("post_transform", "NONE")
     names = class_labels(s, "classlabels_ints")
@@ -224,7 +224,8 @@ def linear(s: Site, targets: int) -> Value:
     x = s.cast(matrix(s), "f32")
     weights = array(s, "coefficients", np.float32)
     if targets < 1 or len(weights) % targets:
-        raise s.wrong(f"{len(weights)} coefficients do not fit {targets} targets")
+        raise s.wrong(f"coefficients has {len(weights)} entries, "
+                      f"expected as many for each of {targets} targets")  # fmt: skip
     columns = np.ascontiguousarray(weights.reshape(targets, -1).T)
     y = s.g(MatMul(), x, s.g.constant(columns))
     shift = array(s, "intercepts", np.float32)
@@ -243,5 +244,5 @@ def class_labels(s: Site, ints: str) -> Array:
 def labelled(s: Site, winner: Value, names: Array) -> Value:
     """Return the labels of the classes with these numbers."""
     if not len(names):
-        raise s.wrong("there are no class labels")
+        raise s.wrong("the class labels are empty, expected at least 1")
     return s.g(Gather(0), s.g.constant(names), winner)

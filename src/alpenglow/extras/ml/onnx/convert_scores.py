@@ -23,7 +23,7 @@ TINY = 1e-7
 def posted(s: Site, scores: Value, how: str) -> Value:
     """Return scores[N, C] after a transform."""
     if how not in TRANSFORMS:
-        raise s.wrong(f"post_transform '{how}' is none of {', '.join(TRANSFORMS)}")
+        raise s.wrong(f"post_transform is '{how}', expected one of {', '.join(TRANSFORMS)}")
     if how == "SOFTMAX":
         return s.g(Softmax(1), scores)
     if how == "LOGISTIC":

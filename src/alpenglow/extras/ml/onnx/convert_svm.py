@@ -26,7 +26,7 @@ def svm_regressor(s: Site) -> Made:
     count = s.attribute("n_supports", 0)
     weights, rho = array(s, "coefficients", np.float32), array(s, "rho", np.float32)
     if not len(rho):
-        raise s.wrong("there is no rho")
+        raise s.wrong("rho is empty, expected at least 1 entry")
     if count > 0:
         similar = compared(s, array(s, "support_vectors", np.float32), count)
         y = times(s, similar, weights.reshape(1, -1))
@@ -46,13 +46,14 @@ def svm_classifier(s: Site) -> Made:
     weights, after = array(s, "coefficients", np.float32), s.attribute("post_transform", "NONE")
     classes = len(names)
     if not classes or not len(rho):
-        raise s.wrong(f"{classes} class labels, {len(rho)} rho")
+        raise s.wrong(f"there are {classes} class labels and {len(rho)} rho, "
+                      "expected at least 1 each")  # fmt: skip
     if not counts.sum():
         scores = lines(s, weights.reshape(classes, -1), float(rho[0]))
         positive = bool((weights >= 0).all())
         return labelled(s, best(s, scores, positive), names), posted(s, scores, after)
     if len(counts) != classes or counts.min() < 0:
-        raise s.wrong(f"vectors_per_class {counts} for {classes} classes")
+        raise s.wrong(f"vectors_per_class is {counts}, expected {classes} entries of at least 0")
     total = int(counts.sum())
     similar = compared(s, array(s, "support_vectors", np.float32), total)
     duels = times(s, similar, pairwise(s, weights, counts))
@@ -166,7 +167,7 @@ def times(s: Site, x: Value, weights: Array) -> Value:
 def compared(s: Site, vectors: Array, count: int) -> Value:
     """Return how similar each row of X is to each of `count` support vectors, by the kernel."""
     if len(vectors) % count:
-        raise s.wrong(f"{len(vectors)} numbers are no {count} support vectors")
+        raise s.wrong(f"support_vectors has {len(vectors)} entries, expected a multiple of {count}")
     vectors = vectors.reshape(count, -1)
     x = s.cast(matrix(s), "f32")
     gamma, offset, degree = (*map(float, s.attribute("kernel_params", ())), 0.0, 0.0, 0.0)[:3]
@@ -178,7 +179,7 @@ def compared(s: Site, vectors: Array, count: int) -> Value:
     if kind == "LINEAR":
         return y
     if kind not in ("POLY", "SIGMOID"):
-        raise s.wrong(f"kernel_type '{kind}' is none of LINEAR POLY RBF SIGMOID")
+        raise s.wrong(f"kernel_type is '{kind}', expected LINEAR, POLY, RBF or SIGMOID")
     y = s.g(Add(), s.g(Mul(), y, scalar(s.g, gamma, y)), scalar(s.g, offset, y))
     return s.g(Pow(), y, scalar(s.g, degree, y)) if kind == "POLY" else s.g(Tanh(), y)
 

@@ -48,7 +48,8 @@ def tree_ensemble(s: Site) -> Made:
     targets = s.attribute("n_targets", 1)
     aggregate, after = s.attribute("aggregate_function", 1), s.attribute("post_transform", 0)
     if aggregate not in range(len(AGGREGATES)) or after not in range(len(TRANSFORMS)):
-        raise s.wrong(f"aggregate {aggregate}, post_transform {after}")
+        raise s.wrong(f"aggregate_function is {aggregate} and post_transform {after}, expected "
+                      f"0 to {len(AGGREGATES) - 1} and 0 to {len(TRANSFORMS) - 1}")  # fmt: skip
     y = grown(s, wide, modern(s, wide.type.numpy), targets, AGGREGATES[aggregate])
     return s.cast(finished(s, y, TRANSFORMS[after]), x.type.dtype)
 
@@ -60,11 +61,11 @@ def modern(s: Site, dtype: np.dtype[np.floating]) -> Forest:
         at = array(s, f"nodes_{way}nodeids", np.int64)
         ends = array(s, f"nodes_{way}leafs", np.int64)
         if at.shape != ends.shape:
-            raise s.wrong(f"{len(at)} {way} branches, {len(ends)} say if leaves")
+            raise s.wrong(f"nodes_{way}leafs has {len(ends)} entries, expected {len(at)}")
         children.append(np.where(ends != 0, -1 - at, at))
     mode = array(s, "nodes_modes", np.int64)
     if len(mode) and not 0 <= mode.min() <= mode.max() <= MEMBER:
-        raise s.wrong("nodes_modes holds numbers that are no modes")
+        raise s.wrong(f"nodes_modes is {mode.min()} to {mode.max()}, expected 0 to {MEMBER}")
     nodes = Nodes(
         array(s, "nodes_featureids", np.int64),
         array(s, "nodes_splits", dtype),
@@ -97,7 +98,8 @@ def tree_ensemble_regressor(s: Site) -> Made:
     x = real(s)
     targets, aggregate = s.attribute("n_targets", 1), s.attribute("aggregate_function", "SUM")
     if aggregate not in AGGREGATES:
-        raise s.wrong(f"aggregate_function is '{aggregate}'")
+        raise s.wrong(f"aggregate_function is '{aggregate}', "
+                      f"expected one of {', '.join(AGGREGATES)}")  # fmt: skip
     y = grown(s, x, classic(s, "target", x.type.numpy), targets, aggregate)
     y = based(s, y, numbers(s, "base_values", x.type.numpy))
     return finished(s, s.cast(y, "f32"), s.attribute("post_transform", "NONE"))
@@ -178,12 +180,12 @@ def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
     feature = array(s, "nodes_featureids", np.int64)
     threshold = numbers(s, "nodes_values", dtype)
     if len({len(words), len(trees), len(numbers_), len(feature), len(threshold)}) != 1:
-        raise s.wrong("the lists of nodes differ in length")
+        raise s.wrong("the nodes_… attributes differ in length, expected one length")
     if not len(words):
-        raise s.wrong("there are no trees")
+        raise s.wrong("nodes_modes is empty, expected at least 1 node")
     number = {word: i for i, word in enumerate((*MODES, "LEAF"))}
     if unknown := set(words) - number.keys():
-        raise s.wrong(f"nodes_modes holds {', '.join(sorted(unknown))}")
+        raise s.wrong(f"nodes_modes has {min(unknown)}, expected one of {', '.join(number)}")
     modes = np.fromiter(map(number.__getitem__, words), np.int8, len(words))
     del words
     leaf = modes == number["LEAF"]
@@ -203,7 +205,7 @@ def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
     target = array(s, f"{what}_ids", np.int64)
     weight = numbers(s, f"{what}_weights", dtype)
     if len({len(owner), len(target), len(weight)}) != 1:
-        raise s.wrong("the lists of weights differ in length")
+        raise s.wrong(f"the {what}_… attributes differ in length, expected one length")
     order = np.argsort(-1 - owner, kind="stable")
     order = order[owner[order] < 0]  # an inner node says nothing
     counts = np.bincount(-1 - owner[order], minlength=int(leaf.sum()))
@@ -221,7 +223,7 @@ class Finder:
         self.order = np.argsort(pairs, kind="stable")
         self.pairs = pairs[self.order]
         if (self.pairs[1:] == self.pairs[:-1]).any():
-            raise ModelError(f"{op_type}: two nodes of a tree have one number")
+            raise ModelError(f"{op_type}: nodes_nodeids has duplicates, expected one node for each")
 
     def _pairs(self, trees: Array, numbers: Array) -> Array:
         """Return one number for each pair of those that are known."""
@@ -231,14 +233,16 @@ class Finder:
 
     def __call__(self, trees: Array, numbers: Array) -> Array:
         if len(trees) != len(numbers):
-            raise ModelError(f"{self.op_type}: the lists of nodes differ in length")
+            raise ModelError(f"{self.op_type}: treeids and nodeids differ in length, "
+                             "expected one length")  # fmt: skip
         missing = ~(np.isin(trees, self.trees) & np.isin(numbers, self.numbers))
         pairs = self._pairs(trees, numbers)
         at = np.minimum(np.searchsorted(self.pairs, pairs), max(len(self.pairs) - 1, 0))
         missing |= self.pairs[at] != pairs
         if missing.any():
             first = int(np.argmax(missing))
-            raise ModelError(f"{self.op_type}: tree {trees[first]} has no node {numbers[first]}")
+            raise ModelError(f"{self.op_type}: node {numbers[first]} is missing in tree "
+                             f"{trees[first]}")  # fmt: skip
         return np.asarray(self.order[at])
 
 
@@ -249,15 +253,16 @@ def grown(s: Site, x: Value, forest: Forest, targets: int, aggregate: str) -> Va
     """Return what the trees say of x[N, F], by target."""
     lists = [len(v) for v in vars(forest.nodes).values()]
     if len(set(lists)) != 1 or len(forest.target) != len(forest.weight):
-        raise s.wrong("the lists of nodes or leaves differ in length")
+        raise s.wrong("attributes of nodes or leaves differ in length, expected one length each")
     leaves = len(forest.first) - 1
     features = x.type.shape[1]
     for what, ids, limit in (("feature", forest.nodes.feature, features),
                              ("target", forest.target, targets)):  # fmt: skip
         if len(ids) and (ids.min() < 0 or not presume(limit - 1 - int(ids.max()), ">=")):
-            raise s.wrong(f"a {what} is not below {limit}")
+            raise s.wrong(f"a {what} is out of range, expected at least 0 and less than {limit}")
     if not len(forest.roots) or not leaves or targets < 1:
-        raise s.wrong(f"{len(forest.roots)} trees, {leaves} leaves and {targets} targets")
+        raise s.wrong(f"there are {len(forest.roots)} trees, {leaves} leaves and {targets} "
+                      "targets, expected at least 1 each")  # fmt: skip
     steps = depth(forest.nodes, forest.roots, leaves)
     nodes = plain(forest.nodes, forest.members)
     steps = depth(nodes, forest.roots, leaves) if len(nodes) != len(forest.nodes) else steps
@@ -285,7 +290,7 @@ def based(s: Site, y: Value, base: Array) -> Value:
     if not len(base):
         return y
     if y.type.shape[1] != len(base):
-        raise s.wrong(f"{len(base)} base values for {y.type.shape[1]} targets")
+        raise s.wrong(f"base_values has {len(base)} entries, expected {y.type.shape[1]}")
     return s.g(Add(), y, stretch(s.g, s.g.constant(base.astype(y.type.numpy)), y.type.shape))
 
 

@@ -89,7 +89,8 @@ def searched(nodes: Nodes, members: list[Array]) -> Nodes:
     """Return nodes with search trees in place of tests for membership."""
     at = np.flatnonzero(nodes.mode == MEMBER)
     if len(at) != len(members):
-        raise ModelError(f"{len(at)} nodes test for membership, but there are {len(members)} sets")
+        raise ModelError(f"membership_values has {len(members)} sets, expected {len(at)}, one for "
+                         "each node of mode MEMBER")  # fmt: skip
     if not len(at):
         return nodes
     grown = _SearchNodes(len(nodes))
@@ -138,11 +139,11 @@ def depth(nodes: Nodes, roots: Array, leaves: int) -> int:
     """Return how many nodes the longest path has; raise ModelError if one has no end."""
     for what, at in (("child", nodes.yes), ("child", nodes.no), ("root", roots)):
         if len(at) and (at.max() >= len(nodes) or at.min() < -leaves):
-            raise ModelError(f"trees: a {what} is neither one of {len(nodes)} nodes nor a leaf")
+            raise ModelError(f"trees: a {what} is out of range, expected a node or leaf")
     steps, front = 0, distinct(roots, len(nodes))
     while len(front):
         steps += 1
         if steps > len(nodes):
-            raise ModelError("trees: the nodes form a cycle")
+            raise ModelError("trees: the nodes form a cycle, expected trees")
         front = distinct(np.concatenate([nodes.yes[front], nodes.no[front]]), len(nodes))
     return steps

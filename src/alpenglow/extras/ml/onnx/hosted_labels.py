@@ -61,7 +61,7 @@ def label_encoder(s: HostSite) -> Host:
     keys, _ = labels(s, "keys")
     values, dtype = labels(s, "values")
     if len(keys) != len(values):
-        raise ModelError(f"LabelEncoder: {len(keys)} keys, {len(values)} values")
+        raise ModelError(f"LabelEncoder: values has {len(values)} entries, expected {len(keys)}")
     return MapLabels(keys, values, default(s, values, dtype), dtype)
 
 
@@ -76,7 +76,8 @@ def labels(s: HostSite, what: str) -> tuple[Labels, str]:
         return tuple(values.reshape(-1).tolist()), element(values)
     form = names[0].removeprefix(f"{what}_")
     if form not in FORMS:
-        raise ModelError(f"LabelEncoder: attribute '{names[0]}' is unknown")
+        expected = ", ".join(f"{what}_{known}" for known in FORMS)
+        raise ModelError(f"LabelEncoder: {names[0]} is unknown, expected one of {expected}")
     return tuple(values), FORMS[form]
 
 
@@ -90,7 +91,8 @@ def default(s: HostSite, values: Labels, dtype: str) -> Label:
     tensor = s.attribute("default_tensor")
     if isinstance(tensor, np.ndarray):
         if tensor.size != 1 or element(tensor) != dtype:
-            raise ModelError(f"LabelEncoder: default_tensor is no single element of {dtype}")
+            raise ModelError(f"LabelEncoder: default_tensor has {tensor.size} elements of "
+                             f"{tensor.dtype}, expected 1 of {dtype}")  # fmt: skip
         label: Label = tensor.reshape(-1).tolist()[0]
         return label
     kind = dtype if dtype in DEFAULTS else "i64" if all(known(v) for v in values) else "f32"
@@ -102,7 +104,8 @@ def default(s: HostSite, values: Labels, dtype: str) -> Label:
 def category_mapper(s: HostSite) -> Host:
     names, numbers = s.needed("cats_strings"), s.needed("cats_int64s")
     if len(names) != len(numbers):
-        raise ModelError(f"CategoryMapper: {len(names)} strings, {len(numbers)} integers")
+        raise ModelError(f"CategoryMapper: cats_int64s has {len(numbers)} entries, expected "
+                         f"{len(names)} as cats_strings")  # fmt: skip
     return MapCategories(
         names, numbers, s.attribute("default_string", "_Unused"), s.attribute("default_int64", -1)
     )
@@ -150,15 +153,18 @@ def tf_idf_vectorizer(s: HostSite) -> Host:
     fits = starts and not starts[0] and all(not size % n for n, size in enumerate(sizes, 1))
     if not fits or min(sizes) < 0 or sum(numbers) != len(columns) or min(columns, default=0) < 0:
         raise ModelError(
-            f"TfIdfVectorizer: a pool of {len(pool)} in groups that start at {starts} does not fit "
-            f"ngram_indexes {columns}"
+            f"TfIdfVectorizer: ngram_counts is {starts} and ngram_indexes {columns}, expected "
+            f"starts in a pool of {len(pool)} and an entry for each n-gram"
         )
     shortest, longest = s.needed("min_gram_length"), s.needed("max_gram_length")
     skips = s.needed("max_skip_count")
     if not 1 <= shortest <= longest or skips < 0:
-        raise ModelError(f"TfIdfVectorizer: n-grams of {shortest} to {longest}, {skips} skips")
+        raise ModelError(f"TfIdfVectorizer: min_gram_length is {shortest}, max_gram_length "
+                         f"{longest} and max_skip_count {skips}, expected 1 <= min <= max, "
+                         "0 <= skips")  # fmt: skip
     weights = s.attribute("weights", ())
     if weights and len(weights) != len(columns):
-        raise ModelError(f"TfIdfVectorizer: {len(columns)} n-grams, {len(weights)} weights")
+        raise ModelError(f"TfIdfVectorizer: weights has {len(weights)} entries, "
+                         f"expected {len(columns)}")  # fmt: skip
     mode = s.choice("mode", "", ("TF", "IDF", "TFIDF")).lower()
     return CountNgrams(pool, starts, columns, shortest, longest, skips, mode, weights)

@@ -33,7 +33,7 @@ def tree_ensemble(
     """Write a step down all trees at once, so many as there are levels, and a table of leaves."""
     operands = [v.array for v in (nodes, target, weight) if v.array is not None]
     if len(operands) < 3 or (first is not None and first.array is None):
-        raise Refused("its trees are no constants")
+        raise Refused("the trees are computed, expected constants")
     records, targets, weights = operands
     leaf = _leaves(w, op, x, records)
     table = said_by_leaves(op, targets, weights, None if first is None else first.array)
@@ -55,7 +55,7 @@ def _leaves(w: Writer, op: TreeEnsemble, x: Value, records: Array) -> Tensor:
     child = (word % 2**32).astype(np.int64)
     features = x.type.shape[1]
     if is_open(features):
-        raise Refused("the number of features is open")
+        raise Refused("the number of features is dynamic, expected a fixed number")
     feature = np.minimum(number, max(int(features) - 1, 0))
     node: Tensor = expanded(w, np.arange(op.trees), (x.type.shape[0], op.trees))
     for _ in range(op.depth):
@@ -87,7 +87,7 @@ def count_grams(w: Writer, op: CountGrams, x: Value, grams: Value, columns: Valu
     """Compare all places with all rows of the table, and add hits up by column."""
     (rows, length), (kinds, n) = x.type.shape, grams.type.shape
     if is_open(length) or is_open(n):
-        raise Refused("the length of its texts is open")
+        raise Refused("the length of the texts is dynamic, expected a fixed number")
     words, m, counts = w.cast(x, "i64"), OnnxMath(w), None
     for distance in range(1, min(op.distances, int(length)) + 1):
         places = int(length) - (int(n) - 1) * distance
@@ -126,7 +126,7 @@ def couple(w: Writer, op: Couple, r: Value) -> Tensor:
     """Write the rounds as a loop: what is near enough stays as it is."""
     rows, classes, _ = r.type.shape
     if is_open(classes):
-        raise Refused("the number of classes is open")
+        raise Refused("the number of classes is dynamic, expected a fixed number")
     count, numpy = int(classes), r.type.numpy
     if 0 in (rows, count):
         return expanded(w, np.zeros((1, 1), numpy), (rows, count))

@@ -62,7 +62,8 @@ def cast(s: HostSite) -> Host:
 def real(s: HostSite, dtype: str) -> str:
     """Return an element type; raise ModelError if it holds complex numbers."""
     if DTYPES[dtype].kind == "c":
-        raise ModelError(f"{s.op_type}: strings spell no {dtype}")
+        raise ModelError(f"{s.op_type}: strings to {dtype} are not supported, "
+                         "expected a real dtype")  # fmt: skip
     return dtype
 
 
