@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """What `torch.compile(…, backend="alpenglow", options={…})` takes.
+    """The options of `torch.compile(…, backend="alpenglow", options={…})`.
 
     With `strict`, what would run in eager raises UnsupportedError, which lists all of it.  `freeze`
     lets parameters be constants of the code in inference.  `compiler` are `alpenglow.Options`.

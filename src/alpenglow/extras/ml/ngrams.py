@@ -1,4 +1,4 @@
-"""Counting n-grams: runs of words, perhaps with gaps, that stand in a pool."""
+"""Counting n-grams of a pool: runs of words, perhaps with gaps."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CountNgrams(Host):
         return counted
 
     def score(self, i: int, count: int) -> float:
-        """Return what n-gram i adds if it occurs `count` times."""
+        """Return the score of n-gram i that occurs `count` times."""
         weight = self.weights[i] if self.weights else 1.0
         return {"tf": float(count), "idf": weight, "tfidf": weight * count}[self.mode]
 

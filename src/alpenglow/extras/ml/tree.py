@@ -17,7 +17,7 @@ REALS = frozenset({"f32", "f64"})
 
 
 class TreeEnsemble(Primitive):
-    """What the leaves of all trees say of each row of x, by target: its sum, minimum or maximum.
+    """The sum, minimum or maximum of the leaves that all trees select for each row of x, by target.
 
     The nodes [N, 2] are records of two words, side by side as they are read:
 
@@ -175,7 +175,7 @@ def _thresholds(nodes: Array, dtype: np.dtype[Any]) -> Array:
 def aggregated(
     op: TreeEnsemble, leaf: Array, target: Array, weight: Array, first: Array | None
 ) -> Array:
-    """Return what the leaves [N, trees] say, by target, taken in the order of the trees."""
+    """Return the aggregated weights of leaves [N, trees] by target, in the order of the trees."""
     combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op.aggregate]
     start = neutral(op.aggregate)
     out = np.full((len(leaf), op.targets), start, weight.dtype)
@@ -192,7 +192,7 @@ def aggregated(
 
 
 def neutral(aggregate: str) -> float:
-    """Return what combines with any number to that number."""
+    """Return the neutral element of an aggregate."""
     return {"sum": 0.0, "min": float("inf"), "max": float("-inf")}[aggregate]
 
 

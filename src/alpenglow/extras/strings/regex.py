@@ -64,7 +64,7 @@ class _Reader:
         raise ModelError(f"'{self.pattern}' is not supported by the syntax of RE2: {why}")
 
     def take(self, syntax: re.Pattern[str]) -> re.Match[str] | None:
-        """Return what is next if it follows `syntax`, and step over it."""
+        """Return the match of `syntax` at the current position, and step over it."""
         m = syntax.match(self.pattern, self.at)
         if m is not None:
             self.at = m.end()
@@ -173,7 +173,7 @@ class _Reader:
         return members
 
     def escaped(self) -> str:
-        """Return the character that stands behind a backslash."""
+        """Return the character that follows a backslash."""
         if m := self.take(CODE):
             code = int(m[3], 8) if m[3] else int(m[1] or m[2], 16)
             if code > sys.maxunicode:

@@ -43,7 +43,7 @@ class StringConstant(Host):
 
 
 class StringConcat(Host):
-    """Each string of x with that of y behind it; shapes are broadcast.  ONNX StringConcat."""
+    """Strings of x followed by strings of y; shapes are broadcast.  ONNX StringConcat."""
 
     forms_follow = True
 

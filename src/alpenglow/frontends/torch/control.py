@@ -1,7 +1,7 @@
 """Calls of operators on functions as steps: which functions they run, and where a function stands.
 
-A function is a region (`frontends.steps`).  Arguments that are no tensors have no names in a
-program; where one stands among the operands or the results of a function, it gets a name.
+A function is a region (`frontends.steps`).  Numbers have no names in a program; a number that
+is an operand or a result of a function gets a name.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SCANS = ("scan", "map_impl")
 """Loops along the first axis of tensors."""
 
 EXPANDED = ("cond", *OPERANDS)
-"""Calls that functions stand for."""
+"""Calls that are expanded to their functions."""
 
 SCALAR = TensorType("i64", ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Applied:
-    """A call, and the call of the program that it stands for."""
+    """A call, and the call of the program that it was expanded from."""
 
     call: Call
     origin: Call
@@ -72,7 +72,7 @@ class Placed(Placing[Applied]):
 class Function:
     """A function that a call runs on operands, and behind these on `others`.
 
-    `numbers` are the operands that are no tensors, by their names.
+    `numbers` are the operands that are numbers, by their names.
     """
 
     body: Body

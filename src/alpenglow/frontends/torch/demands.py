@@ -1,4 +1,4 @@
-"""What PyTorch's exporter found of the inputs' extents while it traced, as guards.
+"""Conditions on the inputs' extents that PyTorch's exporter found while it traced, as guards.
 
 A program is right for those extents alone of which these conditions hold: a branch was taken, a
 slice was found short enough.  They are text over sources: ``L['x'].size()[0] % 3 == 0``, where
@@ -29,9 +29,9 @@ Sources = Mapping[str, TensorType | Dim]
 def demands(
     code: Sequence[str], structure: Structure | None, inputs: Sequence[Input], body: Body
 ) -> Guards:
-    """Return the guards that conditions on the inputs of a program stand for.
+    """Return the guards that conditions on the inputs of a program demand.
 
-    Raises UnsupportedError where one says more than guards can, or reads what is no input.
+    Raises UnsupportedError if guards cannot express a condition, or if it reads no input.
     """
     extents = {n: d for n, d in body.symbols.items() if isinstance(d, int | Sym)}
     sources = _sources(structure, inputs, {**body.types, **extents})
@@ -83,9 +83,9 @@ def _guards(text: str, sources: Sources) -> Guards:
 
 
 def _told(tree: ast.expr, read: Mapping[str, TensorType | Dim]) -> Dim | None:
-    """Return what an expression reads of a source; None if it is another expression.
+    """Return the extent that an expression reads of a source; None if it is another expression.
 
-    Inputs are dense here, whatever they are elsewhere: strides are those of dense tensors.
+    Inputs are dense here, so strides are the products of later extents.
     """
     match tree:
         case ast.Name(id=name) if name in read:

@@ -1,6 +1,6 @@
 """Programs from objects of torch: an ExportedProgram, or a graph that `torch.compile` traced.
 
-Nothing here imports torch: whoever has such an object has imported it.
+Nothing here imports torch: the caller that has such an object has imported it.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ DTYPES = {
     "float8_e4m3fn": "f8e4m3fn", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2": "f8e5m2",
     "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0",
 }  # fmt: skip
-"""torch's names of element types, and ours."""
+"""Element types by their names in torch."""
 
 OVER_BYTES = {"bf16": (np.dtype(ml_dtypes.bfloat16), "int16")}
-"""Types that NumPy does not know: ours for it, and torch's that has the same bytes."""
+"""Types that NumPy lacks: a NumPy extension type, and the torch type of the same size."""
 
 DROPPED = frozenset({
     "aten._assert_tensor_metadata.default", "aten.sym_constrain_range_for_size.default",
@@ -94,7 +94,7 @@ PARAMETERS = {
     "map_impl": ("f", "xs", "pos_args"),
     "associative_scan": ("combine_fn", "xs", "additional_inputs"),
 }
-"""What operators on functions call their arguments."""
+"""The names of arguments of operators on functions."""
 
 
 def torch() -> Any:
@@ -316,7 +316,7 @@ def traced(module: Any, name: str = "main", draws: bool = False) -> Program:
 
 
 def _ranges(module: Any) -> dict[str, tuple[int, int | None]]:
-    """Return what is known of the symbols in a traced graph."""
+    """Return the ranges of the symbols in a traced graph."""
     for node in module.graph.nodes:
         fake = node.meta.get("val")
         for d in (fake, *(fake.shape if isinstance(fake, torch().Tensor) else ())):
@@ -327,7 +327,7 @@ def _ranges(module: Any) -> dict[str, tuple[int, int | None]]:
 
 
 def ranges_of(known: Iterable[tuple[Any, Any]]) -> dict[str, tuple[int, int | None]]:
-    """Return ranges of symbols by our names; of what is no whole number there are none."""
+    """Return the ranges of integer symbols by their names in `ir.dims`."""
     whole = [(str(s), r) for s, r in known if str(s).isidentifier() and not FLOAT.fullmatch(str(s))]
     return {str(named(s)): _range(r) for s, r in whole}
 
@@ -356,7 +356,7 @@ def arrays(tensors: Mapping[str, Any]) -> dict[str, Array]:
 def array_of(tensor: Any) -> Array:
     """Return a tensor as an array, which shares its memory if the tensor lies on the CPU.
 
-    Raises UnsupportedError for tensors of other devices and layouts, and of no type of ours.
+    Raises UnsupportedError for tensors of other devices, layouts and element types.
     """
     t = torch()
     name = str(tensor.dtype).removeprefix("torch.")
@@ -383,12 +383,12 @@ def type_(dtype: str) -> TensorType:
 
 
 def dims_of(shape: Iterable[Any]) -> tuple[Dim, ...]:
-    """Return a shape of torch's, numbers and SymInts, as ours."""
+    """Return a shape of ints and SymInts as dimensions."""
     return tuple(d if type(d) is int else extent(str(d)) for d in shape)
 
 
 def type_of(fake: Any) -> TensorType | None:
-    """Return the type of a tensor that stands for another; None if it is not dense on the CPU."""
+    """Return the type of a fake tensor; None if it is not dense on the CPU."""
     t = torch()
     if not isinstance(fake, t.Tensor) or fake.layout != t.strided or fake.device.type != "cpu":
         return None

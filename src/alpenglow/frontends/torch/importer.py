@@ -1,7 +1,7 @@
 """From a program of PyTorch to a graph: calls in order, each through its entry in the table.
 
-What a converter makes is held to the type that PyTorch states for it.  What cannot be converted is
-reported all at once: an input of the stated type takes its place while the rest is looked at.
+The results of converters must have the types that PyTorch states for them.  Calls that cannot be
+converted are reported all at once: inputs of the stated types replace their results meanwhile.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class Importer(StepImporter[Applied]):
         super().__init__(g, known or Known({}))
         self.ranges = dict(ranges)
         self.trusted = trusted
-        self.scalars: dict[str, Value] = {}  # symbols that are no extents of inputs
-        self.numbers: dict[str, Argument] = {}  # results that are no tensors
-        self.foreign: set[str] = set()  # names of what is no tensor of ours
+        self.scalars: dict[str, Value] = {}  # symbols whose values are computed
+        self.numbers: dict[str, Argument] = {}  # results that are numbers
+        self.foreign: set[str] = set()  # names of unsupported tensors
         self.checked: frozenset[str] = frozenset()  # what calls have to check
         self.held: set[str] = set()  # and what does so
         self.types: dict[str, TensorType] = {}
@@ -299,7 +299,7 @@ class Importer(StepImporter[Applied]):
             self.ranges[name] = low, max(high, most) if isinstance(most, int) else None
 
     def draw(self, op: Op, *xs: Value) -> Value:
-        """Return what an operator draws from the generator, which goes on from there."""
+        """Return the numbers that an operator draws, and advance the generator."""
         if self.generator is None:
             raise UnsupportedError(NO_GENERATOR)
         numbers, self.generator = self.g.add(op, [self.generator, *xs]).results
@@ -358,7 +358,7 @@ class Importer(StepImporter[Applied]):
             super()._postpone(step)
 
     def _refuse(self, step: CallStep, reason: str, waits: bool = False) -> None:
-        """Record that a call cannot be converted, or the one that it stands for."""
+        """Record the refusal of a call, or of the call that it was expanded from."""
         call, origin = step.payload.call, step.payload.origin
         refusal = Refusal(origin, reason if call is origin else f"{call.target}: {reason}", waits)
         if refusal not in self.refusals:  # a loop has it in each turn
@@ -441,7 +441,7 @@ class Importer(StepImporter[Applied]):
         return results[: len(call.results)]
 
     def site(self, call: Call) -> Site:
-        """Return what a converter sees of a call."""
+        """Return the site of a call, which its converter takes."""
         results = itertools.zip_longest(call.results, call.stated[: len(call.results)])
         return Site(self.g, call, [self._type(n, t) for n, t in results], self)
 

@@ -1,8 +1,8 @@
-"""What a program of PyTorch is to the importer, whether an object or a file brought it.
+"""Programs of PyTorch as the importer reads them, from objects and from files.
 
-A program is calls of ATen operators on values by name.  Arguments stand by the names of the
-operator's schema, extents are ours already, and each tensor has the type that PyTorch states, which
-the import is held to.
+A program is calls of ATen operators on values by name.  Arguments have the names of the
+operator's schema, extents are `Dim`s already, and each tensor has the type that PyTorch states; the
+import checks its results against these types.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Call:
 class Body:
     """Calls in order, between inputs and outputs; `types` has the type of each tensor by name.
 
-    `constants` are arrays that stand in the body itself, `symbols` the inputs that are extents.
+    `constants` are arrays of the body itself, `symbols` the inputs that are extents.
     """
 
     inputs: tuple[str, ...]
@@ -79,7 +79,7 @@ Argument: TypeAlias = (
     "bool | Dim | float | complex | str | Ref | Body | Condition | Unknown | "
     "tuple[Argument, ...] | None"
 )
-"""An element type is a str, the name of ours."""
+"""An element type is a str: its name in `ir.types`."""
 
 
 def refs(argument: Argument | Mapping[str, Argument]) -> Iterator[str]:
@@ -117,7 +117,7 @@ OutputKind = Literal["user", "buffer", "input", "fixed"]
 class Input:
     """An input: the caller's, or what `target` names in the state.
 
-    "symbol" is an extent, "fixed" what is no tensor.
+    "symbol" is an extent, "fixed" a number, a text or None.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Input:
 class Output:
     """An output: the caller's, or the new value of the buffer or input that `target` names.
 
-    `name` is what the graph calls it; "fixed" is no tensor, and no output of the graph.
+    `name` is the name in the graph; "fixed" is a number, a text or None, and not in the graph.
     """
 
     kind: OutputKind

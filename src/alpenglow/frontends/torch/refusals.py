@@ -1,4 +1,4 @@
-"""What could not be converted, and how it is told: all at once, with places in the user's code."""
+"""Refusals of calls, reported all at once, with their places in the user's code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unsupported(program: Program, refusals: Sequence[Refusal]) -> UnsupportedErr
 
 
 def listed(refusals: Sequence[Refusal]) -> str:
-    """Return what could not be converted: each operator and reason, how often, and where first."""
+    """Return the list of refused operators with reasons, numbers of calls and first places."""
     named = ((r.call.target, r.reason, r.call.source) for r in refusals)
     return summary(named, "call")
 

@@ -24,7 +24,7 @@ def structure(
     """Return the structure that two texts describe.
 
     `inputs` describes a tuple of arguments in order and a dict of those by name, `parameters` are
-    the names of the former; `arguments` and `results` are what stands at the ends, in order.
+    the names of the former; `arguments` and `results` are the leaves, in order.
     """
     ends = iter(arguments)
     called = _tree(_spec(inputs), ends, 0)

@@ -36,7 +36,7 @@ from alpenglow.ir.dims import (
 )
 
 UNBACKED = re.compile(r"u(\d+)")
-"""Symbols whose values are data: as those of elements, they may be negative."""
+"""Symbols whose values are data, as elements of tensors: they may be negative."""
 
 FLOAT = re.compile(r"zu?f\d+")
 """Symbols of numbers that may have fractions."""
@@ -50,7 +50,7 @@ COMPARISONS: Mapping[str, ast.cmpop] = {
     "GreaterThan": ast.GtE(), "StrictGreaterThan": ast.Gt(), "LessThan": ast.LtE(),
     "StrictLessThan": ast.Lt(),
 }  # fmt: skip
-"""What sympy calls operators where it writes functions alone."""
+"""The names of operators in `srepr` of sympy, which writes functions alone."""
 
 LONGEST = 4000
 """How many letters the names in a polynomial may have, with one for each term."""
@@ -68,14 +68,14 @@ FINEST = 1 << 20
 
 
 def extent(text: str) -> Dim:
-    """Read an expression of symbols; raise UnsupportedError if no extent of ours says it."""
+    """Read an expression of symbols; raise UnsupportedError if `Dim` cannot express it."""
     if text.isdecimal():
         return int(text)
     return _Reader(text).dim(parse_expression(text, "dimension"))
 
 
 def named(name: str) -> Sym:
-    """Return a symbol of PyTorch's as ours."""
+    """Return the symbol for a name in PyTorch."""
     if not name.isidentifier():
         raise ModelError(f"symbol '{shown(name)}' is not supported, expected an identifier")
     if FLOAT.fullmatch(name):
@@ -85,21 +85,22 @@ def named(name: str) -> Sym:
 
 
 def untold(name: str, prefix: str) -> Sym:
-    """Return what a symbol is called in a copy of the function where it stands."""
+    """Return the symbol of a copied function that a symbol of the function becomes."""
     number = re.sub(r"\D", "", name.rpartition("__e")[2])
     return element(f"{UNTOLD}{re.sub('[^A-Za-z0-9]', '_', prefix)}", int(number or 0))
 
 
 def is_untold(name: str) -> bool:
-    """Whether a symbol of ours is one of PyTorch's whose value is data."""
+    """Return True if a symbol is the value of data in PyTorch."""
     return name.startswith(UNTOLD) and is_element(name)
 
 
 def conditions(text: str, leaf: Callable[[ast.expr], Dim | None] | None = None) -> Guards:
     """Read a condition on extents: what must hold, all of it; () if it always does.
 
-    `leaf` says what stands for an extent besides symbols.  Raises UnsupportedError for a condition
-    that guards cannot say, ModelError for one that never holds.
+    `leaf` returns the extent of an expression that is not made of symbols.
+    Raises UnsupportedError for a condition that guards cannot express, and ModelError for a
+    condition that never holds.
     """
     reader = _Reader(text, leaf)
     demands: list[tuple[Sym, str]] = []
@@ -253,7 +254,7 @@ class _Reader:
         return self._rounded_down(_Real(larger(real.over, 0), real.under)) - away
 
     def _combined(self, op: ast.operator, a: Dim, b: Dim) -> Dim:
-        """Return what an operator makes of two extents.
+        """Return the result of an operator on two extents.
 
         A short text can say a polynomial that has no end: powers of sums, quotients of powers.
         """
@@ -292,7 +293,7 @@ class _Reader:
         raise self._unsayable()
 
     def demands(self, tree: ast.expr) -> list[tuple[Dim, str]]:
-        """Return what a condition demands: all of these."""
+        """Return the guards that a condition demands, all of them."""
         match tree:
             case ast.Constant(value=bool(value)):
                 return [(0, "==" if value else "!=")]
@@ -333,7 +334,7 @@ class _Reader:
     def _comparison(
         self, left: ast.expr, op: ast.cmpop, right: ast.expr
     ) -> list[tuple[Dim, str]]:  # fmt: skip
-        """Return what a comparison demands; of the largest of several, what it does of each."""
+        """Return the guards of a comparison; a maximum or minimum gives one guard per argument."""
         lows, highs = [left], [right]
         if isinstance(op, ast.Lt | ast.LtE):
             lows, highs = _several(left, "max"), _several(right, "min")
@@ -397,7 +398,7 @@ def _name(function: ast.expr) -> str:
 
 
 def guards(ranges: Ranges, symbols: set[str]) -> Guards:
-    """Return what the ranges of these symbols demand."""
+    """Return the guards for the ranges of these symbols."""
     demands: list[tuple[Sym, str]] = []
     for name in sorted(symbols & ranges.keys()):
         demands += [(x, r) for x, r in bounds(symbol(name), *ranges[name]) if isinstance(x, Sym)]

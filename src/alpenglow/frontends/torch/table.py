@@ -1,9 +1,9 @@
-"""The table from names of ATen operators to the functions that build ours.
+"""The table from names of ATen operators to their converters, which build nodes.
 
 A converter takes the `Site` of one call, and the call's arguments by the names of the operator's
-schema, or by those in `SPELLED` (``self`` is called ``x``), with the schema's defaults.  What only
-some of its operators take has a default as well.  Tensors are values of the graph, extents are
-numbers or symbols.  It returns the values of the results.
+schema, or by those in `SPELLED` (``self`` is called ``x``), with the schema's defaults.  Arguments
+that only some of its operators take have a default as well.  Tensors are values of the graph,
+extents are numbers or symbols.  It returns the values of the results.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ name, a site has it, or it is the name of ``prims`` where the same operator of A
 A converter that has a parameter of the schema's name takes the argument by that."""
 
 IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
-"""Where and how a tensor lies in PyTorch's memory: no converter need take these."""
+"""Arguments on the memory of a tensor in PyTorch: converters need not take these."""
 
 NO_GENERATOR = (
     "random numbers are not supported in .pt2 files, control flow and data-dependent programs"
@@ -130,7 +130,7 @@ def bound(entry: Conversion, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Context(Importing, Protocol):
-    """What an importer knows besides the call."""
+    """The part of an importer that converters use."""
 
     def element(self, symbol: str) -> Value | None:
         """Return the tensor without axes whose element a symbol is."""
@@ -145,7 +145,7 @@ class Context(Importing, Protocol):
         ...
 
     def draw(self, op: Op, *xs: Value) -> Value:
-        """Return what an operator draws from the generator, which goes on from there."""
+        """Return the numbers that an operator draws, and advance the generator."""
         ...
 
 
@@ -190,7 +190,7 @@ class Site(Builder):
         return len(self._stated)
 
     def draw(self, op: Op, *xs: Value) -> Value:
-        """Return what an operator draws from the generator, which goes on from there."""
+        """Return the numbers that an operator draws, and advance the generator."""
         if self._context is None:
             raise UnsupportedError(NO_GENERATOR)
         return self._context.draw(op, *xs)
@@ -198,7 +198,7 @@ class Site(Builder):
     def cast(self, x: Value, dtype: str) -> Value:
         """Return x in another element type; x itself if it has that.
 
-        Of complex numbers that become reals the imaginary parts go.
+        A cast from complex to real drops the imaginary parts.
         """
         if x.type.dtype == dtype:
             return x
@@ -321,7 +321,7 @@ class Site(Builder):
         return stretch(self.g, self.constant(number, like.dtype), like.shape)
 
     def broadcast(self, *values: Value, shape: tuple[Dim, ...] | None = None) -> list[Value]:
-        """Stretch values to a shape, that of the result if none is said."""
+        """Stretch values to `shape`, by default the shape of the result."""
         wanted = self.result.shape if shape is None else shape
         return [stretch(self.g, v, wanted) for v in values]
 
@@ -357,7 +357,7 @@ def number(extent: Dim) -> int:
 
 
 def element(number: Number, dtype: str) -> Number:
-    """Return what a number is where PyTorch makes it an element: integers have no fractions."""
+    """Return a number as an element of a tensor in PyTorch: integers lose fractions."""
     if not isinstance(number, bool | int | float):
         return number
     if dtype == "bool":
@@ -382,7 +382,7 @@ def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 
 
 def each(value: int | Sequence[int], count: int) -> tuple[int, ...]:
-    """Return a number for each of `count` axes: a single one stands for all."""
+    """Return a number for each of `count` axes: a single number is repeated."""
     if isinstance(value, int):
         return (value,) * count
     return tuple(value) * count if len(value) == 1 else tuple(value)

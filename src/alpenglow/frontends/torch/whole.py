@@ -19,7 +19,7 @@ from alpenglow.ir.types import Array, TensorType
 from alpenglow.ir.verify import verify_graph
 
 GENERATOR = "generator"
-"""What the variable is called that holds the state from which random numbers are drawn."""
+"""The name of the variable that holds the state of the random generator."""
 
 
 def graph_of(program: Program) -> Graph:

@@ -31,7 +31,7 @@ from alpenglow.ops.tensor.generate import Range, Size
 from alpenglow.ops.tensor.movement import Concat, Reshape, Transpose, stretch
 
 FILTER = -10000.0
-"""What is added to the score of a masked key where a model says nothing."""
+"""The default that is added to the score of a masked key."""
 
 
 # ── heads ──
@@ -55,7 +55,7 @@ def attention(s: Site) -> Made:
 
 @on("QAttention", domain=MICROSOFT)
 def q_attention(s: Site) -> Made:
-    """Multiply the numbers that input and weights stand for; ONNX Runtime multiplies integers."""
+    """Multiply dequantized input and weights; ONNX Runtime multiplies integers."""
     x = real(s, s.input(0), s.input(3), s.optional(6))
     weights = real(s, s.input(1), s.input(4), s.optional(7))
     qkv = product(s, x, weights)
@@ -64,7 +64,7 @@ def q_attention(s: Site) -> Made:
 
 
 def real(s: Site, x: Value, scale: Value, zero: Value | None) -> Value:
-    """Return the floats that x stands for, with one scale or one a column."""
+    """Return the dequantized x, with one scale or one per column."""
     zero = s.g.constant(np.zeros((), x.type.numpy)) if zero is None else zero
     pair = [s.g(Reshape(()), v) if v.type.shape == (1,) else v for v in (scale, zero)]
     return s.g(Dequantize("f32"), x, *(stretch(s.g, v, x.type.shape) for v in pair))
@@ -105,7 +105,7 @@ def added(s: Site, masks: list[Value | None]) -> Value | None:
 
 
 def masked(s: Site, mask: Value | None, rows: Dim, keys: Dim) -> Value | None:
-    """Return what a mask of integers adds to the scores [B, H, rows, keys].
+    """Return the addend to the scores [B, H, rows, keys] that a mask of integers defines.
 
     A mask is the lengths [B], or ends and then starts [2B], or says with 1 which keys are there:
     [B, keys], [B, rows, keys] or, with more rows and keys than there are, [B, 1, M, M].

@@ -27,7 +27,7 @@ from alpenglow.ops.tensor.generate import Range
 from alpenglow.ops.tensor.movement import Reshape, stretch
 
 EPSILON = 1e-12
-"""What is added to variances where a model says nothing."""
+"""The default that is added to variances."""
 
 
 @on("SimplifiedLayerNormalization")

@@ -1,4 +1,4 @@
-"""Converters for operators of com.microsoft that few models hold, each a few of ours."""
+"""Converters for operators of com.microsoft that few models hold."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def tf_idf_vectorizer(s: Site) -> Made:
 
 
 def pool(s: Site, columns: Sequence[int]) -> list[Grams]:
-    """Return the n-grams of the pool, those of one element first."""
+    """Return the n-grams of the pool, shortest first."""
     elements, starts = s.attribute("pool_int64s") or (), s.needed("ngram_counts")
     remaining = iter(columns)
     by_size: list[Grams] = []

@@ -17,7 +17,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """By their numbers in TreeEnsemble."""
 
 TINY = 1e-7
-"""What SOFTMAX_ZERO takes for zero."""
+"""The largest magnitude that SOFTMAX_ZERO treats as zero."""
 
 
 def posted(s: Site, scores: Value, how: str) -> Value:

@@ -132,7 +132,7 @@ def sides(s: Site, duel: Value, after: str) -> Value:
 
 
 def probabilities(s: Site, duels: Value, classes: int) -> Value:
-    """Return what Platt's sigmoids make of the duels, coupled to one probability a class."""
+    """Return the probability of each class: Platt's sigmoids of the duels, coupled."""
     a, b = array(s, "prob_a", np.float32), array(s, "prob_b", np.float32)
     count = classes * (classes - 1) // 2
     if not len(a) == len(b) == count:

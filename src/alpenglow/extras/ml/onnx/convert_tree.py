@@ -86,7 +86,7 @@ def sets(s: Site) -> list[Array]:
     ends = np.flatnonzero(np.isnan(values))
     members = [part[~np.isnan(part)] for part in np.split(values, ends)]
     wanted = int((array(s, "nodes_modes", np.int64) == MEMBER).sum())
-    # A NaN may also stand behind the last set.
+    # A NaN may also follow the last set.
     return members[:-1] if len(members) == wanted + 1 and not len(members[-1]) else members
 
 
@@ -130,7 +130,7 @@ def one_score(
 ) -> list[Value]:
     """Return the label and both scores of a classifier whose trees only score the first class.
 
-    What is said of the first of two classes is the score of the second.  It is a probability if
+    The trees' score of the first of two classes is the score of the second.  It is a probability if
     no weight is negative, else the logarithm of odds or the like.
     """
     score = s.cast(based(s, column(s, scores, 0), base), "f32")
@@ -143,7 +143,7 @@ def one_score(
 
 
 def decided(s: Site, score: Value, positive: bool) -> Value:
-    """Return 1 where score[N, 1] stands for the second class, else 0."""
+    """Return 1 for rows whose score[N, 1] selects the second class, else 0."""
     above = s.g(Greater(), score, scalar(s.g, 0.5 if positive else 0, score))
     return s.cast(s.g(Reshape(score.type.shape[:1]), above), "i64")
 
@@ -250,7 +250,7 @@ class Finder:
 
 
 def grown(s: Site, x: Value, forest: Forest, targets: int, aggregate: str) -> Value:
-    """Return what the trees say of x[N, F], by target."""
+    """Return the aggregated weights of the trees for x[N, F], by target."""
     lists = [len(v) for v in vars(forest.nodes).values()]
     if len(set(lists)) != 1 or len(forest.target) != len(forest.weight):
         raise s.wrong("attributes of nodes or leaves differ in length, expected one length each")

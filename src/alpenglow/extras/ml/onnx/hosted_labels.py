@@ -87,7 +87,7 @@ def element(array: np.ndarray[Any, Any]) -> str:
 
 
 def default(s: HostSite, values: Labels, dtype: str) -> Label:
-    """Return the label of what is no key."""
+    """Return the label for elements that are not among the keys."""
     tensor = s.attribute("default_tensor")
     if isinstance(tensor, np.ndarray):
         if tensor.size != 1 or element(tensor) != dtype:

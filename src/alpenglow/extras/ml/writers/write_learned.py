@@ -19,7 +19,7 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 
 REDUCED = {"sum": "ReduceSum", "min": "ReduceMin", "max": "ReduceMax"}
-"""What puts together what the trees say."""
+"""The operator of ONNX for each aggregate of trees."""
 
 
 # ── trees ──
@@ -106,7 +106,7 @@ def count_grams(w: Writer, op: CountGrams, x: Value, grams: Value, columns: Valu
 def _hits(
     w: Writer, x: Tensor, grams: Value, shape: tuple[Dim, ...], distance: int, places: int
 ) -> Tensor:
-    """Return where each row of the table begins in x, bool[rows, places, kinds]."""
+    """Return if a row of the table begins at a position of x: bool[rows, places, kinds]."""
     m, hits = OnnxMath(w), None
     n = grams.type.shape[1]
     for j in range(int(n)):

@@ -47,7 +47,7 @@ def string_normalizer(s: HostSite) -> Host:
 @hosted("RegexFullMatch", since=20)
 def regex_full_match(s: HostSite) -> Host:
     pattern = s.needed("pattern")
-    translate(pattern)  # raises ModelError if it is no regular expression
+    translate(pattern)  # raises ModelError for an invalid pattern
     return strings.RegexFullMatch(pattern)
 
 

@@ -164,7 +164,7 @@ def resize(s: Site, x: Value, size: Sequence[Dim]) -> Made:
 def strided(
     s: Site, extent: Dim, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim | None
 ) -> Value:
-    """Return where in a tensor of so many elements, which lie in order, those of a view are."""
+    """Return the indices of a view's elements in a contiguous tensor of `extent` elements."""
     offset = offset or 0
     if not known(extent) or not known(offset) or not all(map(known, [*shape, *strides])):
         raise dynamic("a strided view")

@@ -16,7 +16,7 @@ from alpenglow.ops.tensor.gather import Gather, ScatterElements
 from alpenglow.ops.tensor.generate import Range
 
 SUM, MEAN, MAX = range(3)
-"""What PyTorch numbers."""
+"""The modes by their numbers in PyTorch."""
 
 
 @on("aten._embedding_bag_forward_only.default", "aten._embedding_bag.default")
@@ -25,7 +25,7 @@ def embedding_bag(
     mode: int = SUM, sparse: bool = False, per_sample_weights: Value | None = None,
     include_last_offset: bool = False, padding_idx: int = -1,
 ) -> Made:  # fmt: skip
-    """A bag reaches from its offset to the next one; rows of padding are no part of it."""
+    """A bag reaches from its offset to the next one; it skips rows of padding."""
     if any(s.is_read(i) for i in (1, 2, 3)):
         raise UnsupportedError("reading results 1 to 3 is not supported; supported: result 0")
     dtype = weight.type.dtype

@@ -24,14 +24,14 @@ from alpenglow.ops.tensor.movement import Transpose, stretch
 
 
 class Rows(NamedTuple):
-    """Of each row the logarithms [n, c], its class [n], and how much it counts [n]."""
+    """The log-probabilities [n, c], class [n] and weight [n] of each row."""
 
     logs: Value
     target: Value
     weight: Value
 
     def losses(self, s: Site) -> Value:
-        """Return what each row adds to the loss."""
+        """Return the loss of each row."""
         column = s.reshaped(self.target, (*self.target.type.shape, 1))
         logs = s.g(GatherElements(1), self.logs, column)
         return s.g(Mul(), s.g(Neg(), s.reshaped(logs, self.target.type.shape)), self.weight)

@@ -204,7 +204,7 @@ def by_axis(
 
 
 def places_of(s: Site, x: Value, listed: Sequence[Value | None]) -> Places:
-    """Return where an index of several tensors points; they are broadcast to each other."""
+    """Return the places of an index of several tensors, broadcast to each other."""
     axes = tuple(i for i, v in enumerate(listed) if v is not None)
     ranged = [s.indices(v, x.type.shape[i], i) for i, v in enumerate(listed) if v is not None]
     shape = widest([v.type.shape for v in ranged])

@@ -26,7 +26,7 @@ def reshape(
     other: Value | None = None, dim: int | Sequence[int] = 0, sizes: Sequence[Dim] = (),
     start_dim: int = 0, end_dim: int = -1,
 ) -> Made:  # fmt: skip
-    """PyTorch states the shape of the result, however it is told here."""
+    """Reshape to the shape that PyTorch states for the result."""
     return s.reshaped(x, s.result.shape)
 
 
@@ -75,7 +75,7 @@ def slice_(
 
 
 def begun(extent: Dim, start: Dim | None) -> Dim:
-    """Return where a slice of an axis begins, counted from the front."""
+    """Return the first index of a slice of an axis, counted from the front."""
     first: Dim = 0 if start is None else start
     if known(first) and known(extent):
         return min(max(extent + first, 0) if first < 0 else first, extent)
@@ -121,7 +121,7 @@ def unbind(s: Site, x: Value, dim: int = 0) -> Made:
 
 @on("aten.cat.default")
 def cat(s: Site, tensors: Sequence[Value], dim: int = 0) -> Made:
-    # PyTorch lets tensors of shape (0,) stand beside any others.
+    # PyTorch concatenates tensors of shape (0,) with any others.
     kept = [v for v in tensors if v.type.shape != (0,) or s.result.rank == 1]
     if not kept:
         raise ModelError("tensors is empty, expected at least one tensor")

@@ -42,7 +42,7 @@ def inverse_root(s: Site, variance: Value, eps: float) -> Value:
 
 
 def saved(s: Site, first: int, *values: Value) -> list[Value | None]:
-    """Return statistics as PyTorch states results from `first` on, None for what nobody reads."""
+    """Return statistics as PyTorch states results from `first` on, None for unread ones."""
     return [s.reshaped(s.cast(v, s.stated(i).dtype), s.stated(i).shape) if s.is_read(i) else None
             for i, v in enumerate(values, first)]  # fmt: skip
 
@@ -213,7 +213,7 @@ def native_group_norm(
 
 
 def epsilon_of(x: Value, eps: float | None) -> float:
-    """Return what is added to a mean square: by default the distance from 1 to the next number."""
+    """Return the epsilon of a mean square: by default the distance from 1 to the next number."""
     if eps is not None:
         return float(eps)
     dtype = DTYPES[x.type.dtype]

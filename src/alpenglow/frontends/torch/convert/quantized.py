@@ -40,7 +40,7 @@ from alpenglow.ops.tensor.movement import append_axes, stretch
 EPSILON = float(np.finfo(np.float32).eps)
 
 Spread = Callable[[Value], Value]
-"""What stretches scales and zero points to the shape of their tensor."""
+"""A function that stretches scales and zero points to the shape of their tensor."""
 
 Real = Number | Value
 
@@ -97,7 +97,7 @@ def limit(number: Real) -> int:
 
 
 def over(s: Site, x: Value) -> Spread:
-    """Return what stretches a number to a tensor."""
+    """Return the function that stretches a scalar to the shape of x."""
     return lambda v: stretch(s.g, v, x.type.shape)
 
 
@@ -134,7 +134,7 @@ def fake_quant_per_channel(
 
 
 def along(s: Site, x: Value, scales: Value, axis: int) -> Spread:
-    """Return what stretches a number for each index of an axis to a tensor."""
+    """Return the function that stretches a vector along an axis to the shape of x."""
     at = axis_of(axis, x.type.rank)
     if scales.type.shape != x.type.shape[at : at + 1]:
         raise ModelError(f"scales is {scales.type}, "
@@ -268,7 +268,7 @@ def bytes_dequantized(
 
 
 def real(s: Site, x: Value, scale: Value, zero: Value, place: Spread) -> Value:
-    """Return the reals that steps stand for."""
+    """Return the dequantized x."""
     made = bytes_dequantized(s, x, scale, zero, "f32", place)
     return dequantized(s, x, place(scale), place(zero)) if made is None else made
 

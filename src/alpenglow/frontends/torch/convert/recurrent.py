@@ -21,10 +21,10 @@ from alpenglow.ops.sequence.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.tensor.movement import Concat, Transpose
 
 IOFC = (0, 3, 1, 2)
-"""Where the gates input, output, forget, cell stand in PyTorch's weights of an LSTM."""
+"""The indices of the gates input, output, forget, cell in PyTorch's weights of an LSTM."""
 
 URH = (1, 0, 2)
-"""Where update, reset and hidden stand in those of a GRU."""
+"""The indices of the gates update, reset, hidden in PyTorch's weights of a GRU."""
 
 
 @dataclass(frozen=True, slots=True)

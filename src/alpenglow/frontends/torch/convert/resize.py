@@ -61,7 +61,7 @@ class Axis:
         return np.asarray(counted * self.step)
 
     def places(self) -> Array:
-        """Return where each element lies in the input, as a fraction."""
+        """Return the fractional position of each element in the input."""
         return self.steps(0) if self.aligned else self.steps(0.5) - self.number(0.5)
 
 
@@ -267,7 +267,7 @@ for _name, (_n, _way) in WAYS.items():
 
 MODES = ("linear", "nearest", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
-"""What PyTorch numbers, in its order."""
+"""The paddings by their numbers in PyTorch."""
 
 
 @on("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")

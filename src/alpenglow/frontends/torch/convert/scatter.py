@@ -32,7 +32,7 @@ REDUCTIONS = {
     "add": "add", "sum": "add", "mean": "add", "multiply": "mul", "prod": "mul", "amax": "max",
     "amin": "min",
 }  # fmt: skip
-"""PyTorch's names of what combines elements, and that of ours which does the work."""
+"""The reductions of `ScatterElements` by their names in PyTorch."""
 
 
 @on("aten.index_put.default", "aten._unsafe_index_put.default")
@@ -114,7 +114,7 @@ def masked_scatter(s: Site, x: Value, mask: Value, source: Value) -> Made:
 
 
 def picked(s: Site, source: Value, at: Value) -> Value:
-    """Return elements of a source by their number; -1, of which nobody reads any, is allowed."""
+    """Return elements of a source by their index; -1 is allowed for elements that are not read."""
     extent = product(source.type.shape)
     if known(extent) and extent == 0:
         raise UnsupportedError("source has 0 elements, expected at least 1")
@@ -199,7 +199,7 @@ def put(s: Site, x: Value, places: Places, values: Value, reduction: str) -> Val
 
 
 def written(s: Site, x: Value, axis: int, index: Value, updates: Value, reduction: str) -> Value:
-    """Return x with updates put or combined along an axis; their shape is that of the index."""
+    """Return x with updates put or combined along an axis; updates and index have one shape."""
     at = s.indices(s.cast(index, "i64"), x.type.shape[axis], axis, negative=False)
     return apply(s.g, ScatterElements(axis, reduction), x, at, updates)
 

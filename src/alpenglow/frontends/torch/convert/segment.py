@@ -54,7 +54,7 @@ def segment_reduce(
 
 
 def ends_of(s: Site, lengths: Value | None, offsets: Value | None) -> tuple[Value, Value]:
-    """Return where segments begin and end."""
+    """Return the first and the end index of each segment."""
     if lengths is not None:
         long = s.cast(lengths, "i64")
         end = s.g(CumSum(long.type.rank - 1), long)

@@ -45,7 +45,7 @@ def dequantize_affine(
 def blocked(
     t: TensorType, sizes: Sequence[int]
 ) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:  # fmt: skip
-    """Return the shape of a tensor with its blocks on axes of their own, and that of the blocks."""
+    """Return the shape of a tensor with blocks on axes of their own, and the shape of blocks."""
     if len(sizes) != t.rank:
         raise ModelError(f"block_size is {tuple(sizes)}, expected {t.rank} entries for {t}")
     apart: list[Dim] = []

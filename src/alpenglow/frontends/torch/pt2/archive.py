@@ -1,7 +1,7 @@
 """The zip archive that a ``.pt2`` file is: its entries, and the tensors that lie in them.
 
-Nothing is ever unpickled.  Who made the file is not trusted: what an entry says of its place, size
-and checksum is compared with what is there, and what is packed may grow only so far.
+Nothing is ever unpickled.  The author of a file is not trusted: the offset, size and checksum of an
+entry are compared with its content, and the size of an unpacked archive is limited.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from alpenglow.base.words import shown
 from alpenglow.ir.types import DTYPES, Array
 
 GROWTH, FREE_NBYTES = 100, 16 << 20
-"""What is packed may grow to GROWTH times the file and FREE_NBYTES; PyTorch packs nothing."""
+"""An archive unpacks to GROWTH times its size and FREE_NBYTES at most; PyTorch packs nothing."""
 
 OVERLAP_NBYTES = 256 << 20
 """How much larger the tensors may be than what is stored, where their elements are stored once."""
 
 MOST_AXES = 32
-"""Of NumPy's arrays, in its oldest release that is supported."""
+"""The largest rank of an array in the oldest supported NumPy."""
 
 LOCAL = struct.Struct("<4s2xHH16xHH")
 """The header before an entry's bytes: signature, flags, method, lengths of name and extra field."""
@@ -44,7 +44,7 @@ DAMAGE = (
     zipfile.BadZipFile, NotImplementedError, struct.error, ValueError, LookupError, OSError,
     EOFError, OverflowError, RuntimeError, zlib.error,
 )  # fmt: skip
-"""What Python's zipfile raises for a directory that makes no sense."""
+"""The exceptions that Python's zipfile raises for a damaged directory."""
 
 
 @dataclass(frozen=True, slots=True)

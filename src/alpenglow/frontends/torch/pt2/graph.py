@@ -44,21 +44,21 @@ from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.types import TensorType
 
 DEEPEST = 32
-"""How deep graphs may stand in each other."""
+"""The largest number of graphs nested in each other."""
 
 CPU = "cpu"
 
 PYTHON = ("operator.", "torch.", "math.")
-"""How names of functions begin that are no operators, and have no schema."""
+"""Prefixes of functions of Python, which have no schema."""
 
 KEYWORD = 2
-"""The kind of an argument that stands by a name."""
+"""The kind of a keyword argument."""
 
 HIGHER = "higher_order."
 
 
 def body_of(graph: Any, depth: int = 0) -> Body:
-    """Return the calls of a graph, which stands in `depth` others."""
+    """Return the calls of a graph that is nested in `depth` others."""
     made = functional_of(graph, depth)
     if made.written:
         raise UnsupportedError("a function of control flow writes into its inputs, "
@@ -67,7 +67,7 @@ def body_of(graph: Any, depth: int = 0) -> Body:
 
 
 def functional_of(graph: Any, depth: int = 0) -> Functional:
-    """Return the calls of a graph, which stands in `depth` others, and the inputs it writes."""
+    """Return the calls of a graph that is nested in `depth` others, and the inputs it writes."""
     if depth > DEEPEST:
         raise UnsupportedError(f"graphs are nested too deep, expected at most {DEEPEST} levels")
     reader = _Reader(record(graph, "a graph", "graph"), depth)
@@ -95,7 +95,7 @@ def size(value: Any, what: str) -> Dim:
 
 
 def type_of(meta: Any, what: str) -> TensorType | None:
-    """Return the type of a tensor; None if it is not dense on the CPU, or of no type of ours."""
+    """Return the type of a tensor; None if it is not dense on the CPU or its type is unknown."""
     r = record(meta, what, "tensor")
     dtype = DTYPES.get(field(r, "dtype", int, what))
     sizes = tuple(size(s, f"an extent of {what}") for s in field(r, "sizes", list, what))
@@ -235,14 +235,14 @@ class _Reader:
         return name in self.numbers and self.numbers[name] != Ref(name)
 
     def _named(self, call: Call, results: Sequence[_Result]) -> Call:
-        """Return a call with the names of its results; of several, "" for those nobody reads."""
+        """Return a call with the names of its results; of several, "" for unread ones."""
         one = len(results) == 1
         names = tuple(r.told if one or r.name in self.read else "" for r in results)
         stated = () if one else tuple(self.types.get(r.name) for r in results)
         return replace(call, results=names, stated=stated)
 
     def _arguments(self, node: Record, target: str) -> dict[str, Argument]:
-        """Return the arguments of a call by name; where operators have no schema, by ours."""
+        """Return the arguments of a call by name; `PARAMETERS` names those without a schema."""
         arguments: dict[str, Argument] = {}
         has_schema = "." in target and not target.startswith(PYTHON)
         names = PARAMETERS.get(target, ("x", "other"))

@@ -62,14 +62,14 @@ PAYLOADS = {
     "data/weights/": "_weights_config.json",
     "data/constants/": "_constants_config.json",
 }
-"""Where tensors lie, and what follows the model's name in that of the file that lists them."""
+"""The folders of tensors, and the suffix of the file that lists the tensors of a model."""
 
 STATE: Mapping[str, tuple[InputKind, str]] = {
     "parameter": ("parameter", "parameter_name"),
     "buffer": ("buffer", "buffer_name"),
     "tensor_constant": ("constant", "tensor_constant_name"),
 }
-"""Inputs that are no caller's: what they are, and the field with their name in the module."""
+"""Inputs that belong to the module: their kind, and the field with their name in the module."""
 
 
 def program_of(model: str | Path | bytes) -> Program:
@@ -139,7 +139,7 @@ def _program(archive: Archive, name: str, whole: Record, file: str) -> Program:
 
 
 def _inputs(specs: list[Any], body: Body) -> tuple[tuple[Input, ...], dict[str, Any]]:
-    """Return what the inputs of a body are, and the values of those that are fixed."""
+    """Return the inputs of a body, and the values of its fixed inputs."""
     if len(specs) != len(body.inputs):
         raise ModelError(f"the signature has {len(specs)} inputs, expected {len(body.inputs)}")
     inputs: list[Input] = []
@@ -175,7 +175,7 @@ def _input(kind: str, spec: Record) -> Input:
 def _outputs(
     specs: list[Any], returned: tuple[Argument, ...], described: str
 ) -> tuple[Output, ...]:
-    """Return what the outputs of a body are."""
+    """Return the outputs of a body."""
     if len(specs) != len(returned):
         raise ModelError(f"the signature has {len(specs)} outputs, expected {len(returned)}")
     names: set[str] = set()
@@ -218,7 +218,7 @@ def _written(written: Input, outputs: Sequence[Output]) -> Output:
 
 
 def _value(value: Any) -> Any:
-    """Return what an input or output is that is no tensor."""
+    """Return the value of an input or output that is a number, a text or None."""
     kind, content = union(value, "a value")
     match kind:
         case "as_none":

@@ -1,4 +1,4 @@
-"""The records of a ``.pt2`` file's JSON, and the numbers that stand in them for words.
+"""The records of a ``.pt2`` file's JSON, and the words that their numbers encode.
 
 This is torch/_export/serde/schema.py as far as it matters to inference.  A field that is not known
 is refused: a newer PyTorch may have given it a meaning.
@@ -24,7 +24,7 @@ DTYPES = {
     11: "c128", 12: "bool", 13: "bf16", 28: "u16", 29: "f8e4m3fn", 30: "f8e5m2",
     31: "f8e4m3fnuz", 32: "f8e5m2fnuz", 33: "f8e8m0", 34: "u32", 35: "u64",
 }  # fmt: skip
-"""ScalarType's numbers, and our element types; 9, two halves, is none of ours."""
+"""Element types by ScalarType's numbers; 9 (complex of f16) is not supported."""
 
 LAYOUTS = {
     1: "torch.sparse_coo", 2: "torch.sparse_csr", 3: "torch.sparse_csc", 4: "torch.sparse_bsr",
@@ -95,7 +95,7 @@ def field(r: Record, name: str, kind: type[T], what: str) -> T:
 
 
 def of_kind(value: Any, kind: type[T], what: str) -> T:
-    """Return a value that must be of a kind; a truth value is no number."""
+    """Return a value that must be of a kind; true and false are not numbers."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ModelError(f"{what} is {_shown(value)}, expected {WORDS[kind]}")
     if kind is int and not -INT64 <= value < INT64:  # type: ignore[operator]  # it is an int
@@ -117,7 +117,7 @@ def union(value: Any, what: str) -> tuple[str, Any]:
 
 
 def number(value: Any, what: str) -> float:
-    """Return a float: what is no number of JSON is a text."""
+    """Return a float; infinities and NaN are texts in JSON."""
     words = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
     if isinstance(value, str) and value in words:
         return words[value]
@@ -127,7 +127,7 @@ def number(value: Any, what: str) -> float:
 
 
 def word(words: Mapping[int, str], value: Any, what: str) -> str:
-    """Return what a number stands for."""
+    """Return the word that a number encodes."""
     key = of_kind(value, int, what)
     if key not in words:
         raise UnsupportedError(f"{what} is {key}, expected one of {', '.join(map(str, words))}")
