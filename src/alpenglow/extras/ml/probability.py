@@ -36,7 +36,7 @@ class Couple(Primitive):
         check_dtype(self, "r", r, {"f32", "f64"})
         check_rank(self, "r", r, 3, 3)
         if r.shape[1] != r.shape[2]:
-            raise TypeRuleError(f"couple: r is {r}, expected a square for each row")
+            raise TypeRuleError(f"couple: r is {r}, expected [N, C, C]")
         return r.with_shape(r.shape[:2])
 
     def reference(self, r: Array) -> Array:

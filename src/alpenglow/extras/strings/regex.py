@@ -167,7 +167,7 @@ class _Reader:
         members = category(name)
         if not members:
             raise UnsupportedError(
-                f"'{self.pattern}': \\p{{{name}}} is no general category of Unicode; "
+                f"'{self.pattern}': \\p{{{name}}} is not a general category of Unicode; "
                 "scripts are not supported"
             )
         return members

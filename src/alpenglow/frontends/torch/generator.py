@@ -38,7 +38,7 @@ def draws(body: Body) -> bool:
 def state_of(raw: bytes) -> Array:
     """Return a state of torch's as ours; raise IncompatibleError if it is of another kind."""
     if len(raw) != NBYTES:
-        raise IncompatibleError(f"a generator's state of {len(raw)} bytes, expected {NBYTES}")
+        raise IncompatibleError(f"the generator state has {len(raw)} bytes, expected {NBYTES}")
     _, left, _, following = HEAD.unpack_from(raw)
     words = np.frombuffer(raw, np.uint64, WORDS, HEAD.size).astype(np.uint32)
     _, normal, _, is_left = TAIL.unpack_from(raw, HEAD.size + 8 * WORDS)

@@ -223,7 +223,7 @@ class _Reader:
             raise self._unsayable()
         over, under = value.as_integer_ratio()
         if under > FINEST or abs(over) > FINEST:
-            raise self._refused(f"computed from {value}, expected a short binary fraction")
+            raise self._refused(f"computed from {value}", "a short binary fraction")
         return over, under
 
     def _exactly(self, op: ast.operator, a: _Real, b: _Real) -> _Real:
@@ -364,16 +364,17 @@ class _Reader:
         )
 
     def _too_long(self) -> UnsupportedError:
-        return self._refused(f"too long, expected at most {MOST_TERMS} terms of 63-bit factors")
+        return self._refused("too long", f"at most {MOST_TERMS} terms of 63-bit factors")
 
     def _unsayable(self) -> UnsupportedError:
-        return self._refused("not supported, expected polynomials of dimensions or a quotient")
+        return self._refused("not supported", "polynomials of dimensions or a quotient")
 
     def _rounded(self) -> UnsupportedError:
-        return self._refused("rounded twice as a float, expected at most once")
+        return self._refused("rounded twice as a float", "at most once")
 
-    def _refused(self, why: str) -> UnsupportedError:
-        return UnsupportedError(f"the dimension '{shown(self._text)}' is {why}")
+    def _refused(self, found: str, expected: str) -> UnsupportedError:
+        what = f"the dimension '{shown(self._text)}'"
+        return UnsupportedError(f"{what} is {found}, expected {expected}")
 
 
 def _terms(x: Dim) -> tuple[tuple[Monomial, int], ...]:

@@ -92,7 +92,8 @@ def activated(s: Site, v: Value, parameters: dict[int, float]) -> Value:
     """Return v after the activation that the attribute names, with the numbers that it has."""
     name = s.attribute("activation", "")
     if name and name not in ACTIVATIONS:
-        raise s.refuse(f"activation '{name}' is not supported")
+        expected = ", ".join(ACTIVATIONS)
+        raise s.refuse(f"activation is '{name}', expected one of {expected}")
     make, *defaults = ACTIVATIONS.get(name, (None,))
     return s.g(make(*(parameters.get(i, d) for i, d in enumerate(defaults))), v) if make else v
 

@@ -232,7 +232,7 @@ class Cached:
 def group_query_attention(s: Site) -> Made:
     kinds = {s.attribute(f"{side}_quant_type", "NONE") for side in "kv"}
     if kinds != {"NONE"} or s.attribute("qk_output", 0):
-        raise s.refuse("quantised caches are not supported")
+        raise s.refuse("quantized caches are not supported")
     step = current(s)
     step = rotated(s, step) if s.attribute("do_rotary", 0) else step
     full = cached(s, step)

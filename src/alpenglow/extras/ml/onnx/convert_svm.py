@@ -82,7 +82,7 @@ def pairwise(s: Site, weights: Array, counts: Array) -> Array:
     """
     classes, total = len(counts), int(counts.sum())
     if len(weights) != (classes - 1) * total:
-        raise s.wrong(f"{len(weights)} coefficients, expected {(classes - 1) * total}")
+        raise s.wrong(f"coefficients has {len(weights)} entries, expected {(classes - 1) * total}")
     rows, ends = weights.reshape(classes - 1, total), np.cumsum(counts)
     out = np.zeros((classes * (classes - 1) // 2, total), np.float32)
     for number, (i, j) in enumerate(pairs(classes)):
@@ -136,7 +136,7 @@ def probabilities(s: Site, duels: Value, classes: int) -> Value:
     a, b = array(s, "prob_a", np.float32), array(s, "prob_b", np.float32)
     count = classes * (classes - 1) // 2
     if not len(a) == len(b) == count:
-        raise s.wrong(f"{len(a)} prob_a, {len(b)} prob_b, expected {count}")
+        raise s.wrong(f"prob_a has {len(a)} entries and prob_b {len(b)}, expected {count} each")
     slope, shift = (stretch(s.g, s.g.constant(v), duels.type.shape) for v in (a, b))
     odds = s.g(Add(), s.g(Mul(), duels, slope), shift)
     win = s.g(Clip(1e-7, 1 - 1e-7), s.g(Sub(), scalar(s.g, 1, odds), s.g(Sigmoid(), odds)))

@@ -169,7 +169,8 @@ def flags(s: Site, count: int) -> Array:
     """Return for each node whether NaN takes its true branch."""
     tracks = array(s, "nodes_missing_value_tracks_true", np.int64)
     if len(tracks) not in (0, count):
-        raise s.wrong(f"{len(tracks)} missing_value_tracks_true, {count} nodes")
+        raise s.wrong(f"nodes_missing_value_tracks_true has {len(tracks)} entries, "
+                      f"expected 0 or {count}")  # fmt: skip
     return tracks != 0 if len(tracks) else np.zeros(count, np.bool_)
 
 

@@ -16,7 +16,7 @@ from alpenglow.ir.types import DTYPES
 @hosted("Constant")
 def constant(s: HostSite) -> Host:
     if len(s.attributes) != 1:
-        raise ModelError(f"Constant: {len(s.attributes)} attributes given, expected one")
+        raise ModelError(f"Constant: {len(s.attributes)} attributes are set, expected one")
     ((form, value),) = s.attributes.items()
     if form == "value_string":
         return strings.StringConstant((value,), ())

@@ -48,7 +48,7 @@ def bincount(s: Site, x: Value, weights: Value | None = None, minlength: int = 0
     most = s.g(ReduceMax((0,), True), numbers)
     (n,), _ = s.cut(s.g(Maximum(), s.g(Add(), most, filled(s.g, 1, most)),
                         filled(s.g, minlength, most)))  # fmt: skip
-    at = s.within(numbers, 0, n - 1, "a number")
+    at = s.within(numbers, 0, n - 1, "an element of self")
     total = s.result.with_shape((n,))
     each = s.filled(1, total.with_shape((extent,))) if weights is None else weights
     return s.g(ScatterElements(0, "add"), s.filled(0, total), at, s.cast(each, total.dtype))

@@ -159,7 +159,7 @@ def counted_before(s: Site, line: Value, x: Operand, right: bool) -> Value:
 @on("aten.repeat_interleave.Tensor")
 def repeat_interleave(s: Site, repeats: Value, output_size: Dim | None = None) -> Made:
     (count,), (size,) = repeats.type.shape, s.result.shape
-    counts = s.within(s.cast(repeats, "i64"), 0, (1 << 31) - 1, "how often an element is repeated")
+    counts = s.within(s.cast(repeats, "i64"), 0, (1 << 31) - 1, "an element of repeats")
     ends = s.g(CumSum(0), counts)
     if repeats.array is not None:
         size = int(repeats.array.sum())
@@ -177,7 +177,7 @@ def totalled(s: Site, ends: Value, count: int, size: Dim) -> Value:
     """Return totals so far, the last of which must be `size`: otherwise the call ends."""
     last = sliced(s.g, ends, 0, count - 1, 1)
     difference = s.g(Sub(), s.spread(s.constant(size, "i64"), (1,)), last)
-    none = s.within(difference, 0, 0, "output_size less the sum of the repetitions")
+    none = s.within(difference, 0, 0, "output_size minus the sum of repeats")
     return s.g(Add(), ends, s.spread(none, (count,)))
 
 
