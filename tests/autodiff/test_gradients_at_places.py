@@ -292,7 +292,7 @@ def test_fractions_are_divided_by_a_power_of_two() -> None:
 
 
 def test_steps_of_rounding_have_no_gradient() -> None:
-    with pytest.raises(UnsupportedError, match="next_after has none"):
+    with pytest.raises(UnsupportedError, match="next_after is not supported"):
         slope_at(NextAfter(), np.ones(1), np.ones(1))
 
 
@@ -318,7 +318,7 @@ def test_what_is_flat_is_not_asked_for_its_slope() -> None:
     slopes = slope_at(Spread("nearest", extents=(4,)), np.ones((1, 2, 3)), np.zeros((1, 3, 1)))
 
     assert slopes.tolist() == np.ones((1, 2, 3)).tolist()
-    with pytest.raises(TypeRuleError, match="flat"):
+    with pytest.raises(TypeRuleError, match="expected linear or cubic"):
         g = Graph("flat")
         operands = [g.input(n, "f32[1,1,1]") for n in ("y", "x", "at")]
         g(SampleSlope("nearest"), *operands)
@@ -367,7 +367,7 @@ def test_regions_move_means_and_not_the_largest_elements() -> None:
     x, rois, batch = g.input("x", "f64[1,1,4,4]"), g.input("r", "f64[1,4]"), g.input("b", "i64[1]")
     y = g(RoiAlign(2, 2, mode="max"), x, rois, batch)
     gradients(g, y, [x])
-    with pytest.raises(UnsupportedError, match="none by regions"):
+    with pytest.raises(UnsupportedError, match="by rois is not supported"):
         gradients(g, y, [rois])
 
 

@@ -68,7 +68,8 @@ def pad(op: Pad, b: Graph, dy: Value, x: Value) -> Value:
             continue
         if not known(extent):
             raise UnsupportedError(
-                f"gradient: {op.name} by {op.mode} along a dynamic dimension has none",
+                f"gradient of pad(mode='{op.mode}'): axis {axis} is dynamic ({extent}), expected "
+                "a fixed dimension",
                 hint=FIX_DIMENSIONS,
             )
         places = np.pad(np.arange(extent), amounts, mode=op.mode)  # type: ignore[call-overload]
@@ -105,7 +106,8 @@ def _input_of_conv(op: Conv, b: Graph, dy: Value, x: Value, w: Value) -> Value:
         missed.append(x.type.shape[2 + i] - reached)
     if not all(isinstance(n, int) for n in missed):
         raise UnsupportedError(
-            "gradient: conv with strides has none for dynamic dimensions", hint=FIX_DIMENSIONS
+            "gradient: conv with strides of dynamic dimensions is not supported",
+            hint=FIX_DIMENSIONS,
         )
     back = ConvTranspose(strides, pads, dilations, tuple(map(int, missed)), op.group)
     return b(back, dy, w)

@@ -53,12 +53,14 @@ def pull_back(sweep: Sweep, g: Graph, node: Node, dys: Grads, wanted: Sequence[b
             return _branch(sweep, g, node, dys, wanted)
         case While():
             raise UnsupportedError(
-                "gradient: while has none: data decide how many iterations there are, so there is "
-                "no place to store the values that are carried into each",
+                "gradient: operator while is not supported: the number of its iterations depends "
+                "on data",
                 node=node.results[0].name,
                 hint="Scan, a loop whose count is known before it runs",
             )
-    raise UnsupportedError(f"gradient: operator {node.op.name} has none", node=node.results[0].name)
+    raise UnsupportedError(
+        f"gradient: operator {node.op.name} is not supported", node=node.results[0].name
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,14 @@ def custom_gradient(g: Graph, y: Value, xs: Sequence[Value], backward: Backward)
     """
     if not xs:
         raise TypeRuleError(
-            "custom_gradient: there are no xs", hint="train.stop_gradient(g, y) has no gradients"
+            "custom_gradient: xs is empty, expected at least one value",
+            hint="train.stop_gradient(g, y), which takes y as a constant",
         )
     for i, v in enumerate((y, *xs)):
         if v.type.dtype not in FLOATS | COMPLEX:
             raise TypeRuleError(
                 f"custom_gradient: {f'x{i - 1}' if i else 'y'} is {v.type}, expected floats",
-                hint="leave out of xs what is no float; Cast y to f32",
+                hint="leave integers and bools out of xs; Cast y to f32",
             )
     b = Graph("backward")
     dy = b.input("dy", y.type)
@@ -74,13 +75,13 @@ def _check(b: Graph, grads: Sequence[Value | None], xs: Sequence[Value]) -> None
             hint="None stands for a gradient of 0",
         )
     if len(b.inputs) != 1 + len(xs):
-        raise TypeRuleError("custom_gradient: backward has inputs or variables of its own")
+        raise TypeRuleError("custom_gradient: backward adds inputs or variables, expected none")
     known = {*b.inputs.values(), *(v for n in b.nodes for v in n.results)}
     read = [v for n in b.nodes for v in n.inputs]
     for v in (*read, *grads):
         if v is not None and v.array is None and v not in known:
             raise TypeRuleError(
-                f"custom_gradient: backward reads {v}, which is not of its graph",
+                f"custom_gradient: backward reads {v} of another graph, expected dy, xs, constants",
                 hint="make it one of xs, with None for its gradient",
             )
     for i, (dx, x) in enumerate(zip(grads, xs, strict=True)):

@@ -258,7 +258,7 @@ class Tangents:
     def bits(self, x: Any, dtype: str) -> Moving:
         x = _moving(x)
         if x.tangent is not None:
-            raise UnsupportedError("gradient: a formula that reads the bits of floats has none")
+            raise UnsupportedError("gradient: a formula that reads float bits is not supported")
         return Moving(self._m.bits(x.value, dtype))
 
 

@@ -54,11 +54,11 @@ def gradients(
     """
     for v in (y, *xs):
         if not isinstance(v, Value):
-            raise OptionError(f"gradients: {v!r} is no Value", hint="graph.outputs['y']")
+            raise OptionError(f"gradients: {v!r} is not a Value", hint="graph.outputs['y']")
         if v.type.dtype not in (FLOATS if v is y else SMOOTH):
             raise TypeRuleError(
-                f"gradient: {v} has none, expected floats",
-                hint="gradients of a loss that is computed from outputs of floats"
+                f"gradient: {v} has {v.type.dtype} elements, expected floats",
+                hint="gradients of a loss that is computed from float outputs"
                 if v is y
                 else "Cast to f32 and gradients with respect to its result",
             )
@@ -155,7 +155,7 @@ def _pull(
             if not any(v is not None and v.type.dtype in COMPLEX for v in (*xs, *node.results)):
                 raise
             raise UnsupportedError(
-                f"gradient: {op.name} of complex numbers has none ({error})"
+                f"gradient: {op.name} of complex numbers is not supported ({error})"
             ) from error
         return [dxs] if dxs is None or isinstance(dxs, Value) else list(dxs)
     match op:
@@ -180,7 +180,9 @@ def _pull(
             ]
         case Control():
             return through_control(_sweep, g, node, dys, wanted)
-    raise UnsupportedError(f"gradient: operator {op.name} has none", node=node.results[0].name)
+    raise UnsupportedError(
+        f"gradient: operator {op.name} is not supported", node=node.results[0].name
+    )
 
 
 def _discard(g: Graph, before: int, kept: Sequence[Value]) -> None:

@@ -58,7 +58,7 @@ class NextAfter(Elementwise):
         return m.where(undefined, math.nan, m.where(m.eq(x, y), y, beside))
 
     def gradient(self, b: Graph, dy: Value, x: Value, y: Value) -> tuple[Value, Value]:
-        raise UnsupportedError("gradient: next_after has none: its steps are those of rounding")
+        raise UnsupportedError("gradient: operator next_after is not supported")
 
     @classmethod
     def examples(cls) -> Examples:

@@ -102,7 +102,7 @@ class Ctc(Primitive):
     ) -> tuple[Value | None, None, None, None]:  # fmt: skip
         dloss, dalphas = dys
         if dalphas is not None:
-            raise UnsupportedError("gradient: ctc has none of the alphas, but of the loss")
+            raise UnsupportedError("gradient: alphas of ctc are not supported; supported: its loss")
         if dloss is None:
             return None, None, None, None
         of = (labels, input_lengths, label_lengths)

@@ -120,9 +120,8 @@ class LstmInteger(Primitive):
 
     def gradient(self, b: Graph, dys: tuple[Value | None, ...], *operands: Value | None) -> None:
         raise UnsupportedError(
-            "gradient: lstm_integer has none: its state and weights are rounded to bytes, which is "
-            "flat",
-            hint="differentiate the lstm of floats that it was made of",
+            "gradient: operator lstm_integer is not supported: its state and weights are quantized",
+            hint="differentiate the float lstm that was quantized",
         )
 
     @classmethod
