@@ -47,7 +47,7 @@ class Prepared(BackendRep):
         values = inputs if isinstance(inputs, list | tuple) else [inputs]
         if len(values) != len(self.inputs):
             names = ", ".join(self.inputs) or "none"
-            raise FeedError(f"got {len(values)} inputs, expected {len(self.inputs)}: {names}")
+            raise FeedError(f"{len(values)} inputs given, expected {len(self.inputs)}: {names}")
         feeds = dict(zip(self.inputs, values, strict=True))
         outputs = self.executable.run(feeds)
         return tuple(outputs[o.name] for o in self.model.graph.output)
@@ -90,7 +90,7 @@ def target_of(device: str) -> str:
     """Return the name of a device's target; raise OptionError if there is no such device."""
     name = device.partition(":")[0]
     if name not in TARGETS:
-        raise OptionError(f"the device is '{device}', expected one of {', '.join(TARGETS)}")
+        raise OptionError(f"device is '{device}', expected one of: {', '.join(TARGETS)}")
     return TARGETS[name]
 
 
@@ -100,7 +100,8 @@ def named(node: onnx.NodeProto, values: Sequence[Any]) -> dict[str, Any]:
     if len(values) != len(names):
         names = [name for name in names if name]
     if len(values) != len(names):
-        raise FeedError(f"{node.op_type}: got {len(values)} inputs, expected {', '.join(names)}")
+        given = f"{len(values)} inputs given"
+        raise FeedError(f"{node.op_type}: {given}, expected {len(names)}: {', '.join(names)}")
     return {name: value for name, value in zip(names, values, strict=True) if name}
 
 
@@ -136,10 +137,10 @@ def newest(node: onnx.NodeProto) -> int:
 def type_of(value: Any) -> onnx.TypeProto:
     """Return the ONNX type of an array, or of a list of values of one type."""
     if value is None:
-        raise ModelError("a node's input is None, whose type is not known; leave it out")
+        raise ModelError("a node's input is None, expected a value", hint="leave the input out")
     if isinstance(value, list | tuple):
         if not value:
-            raise ModelError("a node's input is an empty sequence, whose type is not known")
+            raise ModelError("a node's input is an empty sequence, expected at least one element")
         return helper.make_sequence_type_proto(type_of(value[0]))
     array = np.asarray(value)
     return helper.make_tensor_type_proto(element_type(array.dtype), array.shape)

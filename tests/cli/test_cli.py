@@ -326,7 +326,7 @@ def test_show_compiles_as_it_is_told(folder: Path) -> None:
 def test_names_to_keep_that_are_nobodys_are_refused(folder: Path, command: str) -> None:
     line = f"{command} model.onnx --dim batch=1 --precision bf16 --keep nobody"
 
-    assert "keep names 'nobody', which is no result of a node" in alpenglow(line, 2).stderr
+    assert "keep: 'nobody' is unknown, expected the name of" in alpenglow(line, 2).stderr
 
 
 def test_show_after_emit_prints_each_kernel_once_and_the_table(folder: Path) -> None:

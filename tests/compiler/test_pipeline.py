@@ -86,9 +86,9 @@ def test_a_pass_of_the_user_runs_at_its_place() -> None:
             ag.Pass("mine", same, "", needs=properties("program"), after="fold"),
             "pass mine needs program",
         ),
-        (ag.Pass("mine", same, "", after="nowhere"), "runs after 'nowhere', which is none of"),
-        (ag.Pass("mine", same, ""), "runs after '', which is none of"),
-        (ag.Pass("fold", same, "", after="lower"), "there is a pass called 'fold' already"),
+        (ag.Pass("mine", same, "", after="nowhere"), "after is 'nowhere', expected one of: "),
+        (ag.Pass("mine", same, ""), "after is '', expected one of: "),
+        (ag.Pass("fold", same, "", after="lower"), "pass 'fold' is in the table already"),
         (
             ag.Pass("mine", same, "", breaks=properties("primitive"), after="lower"),
             "needs primitive",

@@ -45,9 +45,13 @@ class Record:
         try:
             return Record.parse(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise ParseError(f"cannot be read: {error.strerror}", file=str(path)) from error
+            raise ParseError(
+                f"cannot read the record of choices: {error.strerror}",
+                file=str(path),
+                hint="the path of a file that tuning wrote",
+            ) from error
         except UnicodeDecodeError as error:
-            raise ParseError(f"this is no text in UTF-8: {error}", file=str(path)) from error
+            raise ParseError(f"expected text in UTF-8: {error}", file=str(path)) from error
         except ParseError as error:
             raise error.located(file=str(path)) from None
 
@@ -62,7 +66,7 @@ class Record:
             m = LINE.fullmatch(content)
             if m is None:
                 raise ParseError(
-                    f"line {number}: expected PROBLEM : CHOICE=NUMBER …, found: {line}"
+                    f"line {number} is '{line}', expected PROBLEM : CHOICE=NUMBER …"
                 )
             pairs = (pair.split("=") for pair in m["ways"].split())
             problems[m["problem"]] = {name: int(value) for name, value in pairs}

@@ -28,7 +28,7 @@ def check_kept(g: Graph, keep: Sequence[str]) -> None:
     for name in keep:
         if name not in known:
             raise OptionError(
-                f"keep names '{name}', which is no result of a node",
+                f"keep: '{name}' is unknown, expected the name of a node's result",
                 hint=f"names of results, or {Conv.name} or {MatMul.name} for all of a kind",
             )
 

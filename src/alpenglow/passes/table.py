@@ -104,8 +104,8 @@ class Pass:
     def __post_init__(self) -> None:
         if not callable(self.run):
             raise OptionError(
-                f"pass '{self.name}' runs {self.run!r}, expected a function of what is compiled "
-                "and the target"
+                f"pass '{self.name}': run is {self.run!r}, expected a function that takes a graph "
+                "or program and the target"
             )
         if not isinstance(self.on, tuple) or not all(map(_is_operator, self.on)):
             raise OptionError(
@@ -155,9 +155,11 @@ def inserted(table: Sequence[Pass], rows: Iterable[Pass]) -> tuple[Pass, ...]:
         names = [s.name for s in stages]
         after = current_name(p.after, names)
         if p.name in names:
-            raise OptionError(f"there is a pass called '{p.name}' already")
+            raise OptionError(f"pass '{p.name}' is in the table already, expected another name")
         if after not in names:
-            raise OptionError(f"pass '{p.name}' runs after '{p.after}', which is none of {names}")
+            raise OptionError(
+                f"pass '{p.name}': after is '{p.after}', expected one of: {', '.join(names)}"
+            )
         stages.insert(names.index(after) + 1, p)
     return tuple(stages)
 

@@ -88,7 +88,7 @@ def test_a_target_stands_in_for_the_device() -> None:
 
 def test_a_device_that_is_not_there_is_refused() -> None:
     assert not onnx_backend.supports_device("CUDA")
-    with pytest.raises(OptionError, match="the device is 'CUDA:1', expected one of CPU"):
+    with pytest.raises(OptionError, match="device is 'CUDA:1', expected one of: CPU"):
         onnx_backend.prepare(node_model("Relu", {"x": X}, opset=21), "CUDA:1")
 
 
@@ -131,7 +131,7 @@ def test_a_model_with_open_extents_runs_at_each_of_them() -> None:
 
 
 def test_a_model_refuses_another_number_of_inputs() -> None:
-    with pytest.raises(FeedError, match="got 2 inputs, expected 1: x"):
+    with pytest.raises(FeedError, match="2 inputs given, expected 1: x"):
         onnx_backend.run_model(node_model("Relu", {"x": X}, opset=21), [X, X])
 
 
