@@ -321,7 +321,7 @@ def test_two_draws_of_one_hidden_key_are_refused() -> None:
     drawing(g, key)
     g.output("again", g(RandomUniform((2,)), key))
 
-    with pytest.raises(UnsupportedError, match="random_uniform, 2 times: several draws share"):
+    with pytest.raises(UnsupportedError, match="random_uniform, 2 times: several random operators"):
         ag.export_onnx(g)
 
 

@@ -84,7 +84,7 @@ def _symbol(w: Writer, name: str) -> Tensor:
     key = symbol(name)
     if key not in w.extents:
         if name not in w.origins:
-            raise Refused(f"the extent {name} does not follow from the shapes of inputs")
+            raise Refused(f"dimension {name} is not a dimension of an input, expected one")
         v, equation = w.origins[name]
         y = w("Shape", v, start=equation.axis, end=equation.axis + 1)
         if equation.rest != 0:

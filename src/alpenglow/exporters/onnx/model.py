@@ -152,7 +152,7 @@ def _declare(w: Writer, g: Graph) -> None:
     for name in g.callers_outputs():
         if name in inputs and g.outputs[name] is not inputs[name]:
             raise UnsupportedError(
-                f"an input and another output are called '{name}', which ONNX does not allow"
+                f"an input and another output are called '{name}', expected different names"
             )
         w.taken.add(name)
     for name, v in g.outputs.items():

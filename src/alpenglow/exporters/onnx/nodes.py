@@ -37,7 +37,7 @@ def failure(node: Node, why: str, newer: bool = False) -> Failure:
 def _late(w: Writer, v: Value) -> Tensor:
     """Write what was put off until something reads it."""
     if v.producer is None:
-        raise Refused("it reads a hidden random input")
+        raise Refused("a hidden random input is not supported as an operand")
     assert isinstance(v.producer.op, Broadcast), f"{v} is read before it is written"
     _write(w, v.producer)
     return w.values[v]

@@ -121,7 +121,8 @@ def _line(
     legal = allowed(w.schema(op_type), "V")
     for dtype in types:
         if dtype not in legal:
-            raise Refused(f"{op_type} makes no {dtype} in opset {w.opset}", True)
+            what = f"{dtype} results are not supported by {op_type} in opset {w.opset}"
+            raise Refused(what, True)
     results = [w.fresh(op_type.lower(), dtype) for dtype in types]
     w.line(op_type, operands, results, attributes, captured)
     return results

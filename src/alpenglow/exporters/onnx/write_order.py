@@ -71,7 +71,7 @@ def unique(w: Writer, op: Unique, x: Value) -> list[Tensor]:
 def _of_nothing(w: Writer, slices: Dim) -> list[Tensor]:
     """Return the results for slices without elements: all are of one kind, if there are any."""
     if is_open(slices):
-        raise Refused("it may be of no elements, and ONNX does not say what is unique then")
+        raise Refused("a dynamic dimension that may be 0 is not supported by Unique")
     n = int(slices)
     zeros, counts = np.zeros(n, np.int64), np.array([n] + [0] * (n - 1) if n else [], np.int64)
     return [w.tensor(a) for a in (zeros, zeros, counts, np.array(min(n, 1)))]
@@ -99,7 +99,7 @@ def find(w: Writer, op: Find, x: Value, keys: Value) -> Tensor:
     """Write out the search by halves: how many of the keys are not above an element."""
     (count,) = keys.type.shape
     if is_open(count):
-        raise Refused("the number of keys is open")
+        raise Refused("a dynamic number of keys is not supported")
     count = int(count)
     if not count:
         return expanded(w, np.zeros((1,) * x.type.rank, np.int64), x.type.shape)
@@ -127,7 +127,7 @@ def choose(w: Writer, op: Choose, totals: Value, u: Value) -> Tensor:
     """Write out the halving of each row of totals."""
     classes = totals.type.shape[1]
     if is_open(classes):
-        raise Refused("the number of classes is open")
+        raise Refused("a dynamic number of classes is not supported")
     m, last = OnnxMath(w), int(classes) - 1
     wide = "f64" if totals.type.dtype == "f64" else "f32"
     rows, share = w.cast(totals, wide), w.cast(u, wide)

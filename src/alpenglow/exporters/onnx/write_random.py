@@ -41,7 +41,7 @@ def random(w: Writer, op: Draw, key: Value) -> Tensor:
 def _drawn_anew(w: Writer, op: Draw, key: Value) -> Tensor:
     """Let the runtime draw; two draws under one key are one draw, so none may have its key."""
     if sum(v is key for user in key.users for v in user.inputs) > 1:
-        raise Refused("several draws share a hidden key, and are to be the same")
+        raise Refused("several random operators that share a hidden key are not supported")
     if isinstance(op, RandomUniform):
         name, numbers = "RandomUniform", {"low": op.low, "high": op.high}
     else:

@@ -47,7 +47,7 @@ class Sums:
 def requantize(w: Writer, op: Requantize, x: Value, multiplier: Value, zero: Value) -> Tensor:
     sums = sums_of(x)
     if op.rounding != "even":
-        raise Refused(f"its rounding is '{op.rounding}', and ONNX's goes to even")
+        raise Refused(f"rounding is '{op.rounding}', expected 'even' as in ONNX")
     if sums is not None and RANGES.get(op.dtype) == (op.low, op.high):
         y = _whole(w, sums, x, multiplier, zero)
         if y is not None:

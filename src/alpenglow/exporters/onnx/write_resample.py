@@ -32,7 +32,7 @@ def interpolate(w: Writer, op: Interpolate, x: Value, indices: Value, weights: V
     """Add up what each tap reads, times its weights."""
     (taps, size), axis = indices.type.shape, op.axis % x.type.rank
     if is_open(taps):
-        raise Refused("the number of its taps is open")
+        raise Refused("a dynamic number of indices per element is not supported")
     m, wide = OnnxMath(w), "f64" if x.type.dtype == "f64" else "f32"
     at = within(w, indices, [x.type.shape[axis]])
     column = (size, *[1] * (x.type.rank - 1 - axis))
@@ -44,7 +44,7 @@ def interpolate(w: Writer, op: Interpolate, x: Value, indices: Value, weights: V
         part = m.mul(part, share)
         total = part if total is None else m.add(total, part)
     if total is None:
-        raise Refused("it reads nothing")
+        raise Refused("indices has 0 rows, expected at least one")
     return narrowed(w, w.tensor(total), op.dtype)
 
 
@@ -131,7 +131,7 @@ def grid_sample(w: Writer, op: GridSample, x: Value, grid: Value) -> Tensor:
 @on(AffineGrid, when=lambda opset, node: opset >= 20 and not is_closed(node))
 def affine_grid(w: Writer, op: AffineGrid, theta: Value) -> Tensor:
     if len(op.extents) not in (2, 3):
-        raise Refused(f"ONNX has no AffineGrid of {len(op.extents)} open axes")
+        raise Refused(f"AffineGrid has {len(op.extents)} spatial axes, expected 2 or 3")
     size = extents(w, (theta.type.shape[0], 1, *op.extents))
     return w("AffineGrid", theta, size, align_corners=int(op.aligned))
 

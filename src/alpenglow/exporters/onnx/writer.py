@@ -130,7 +130,8 @@ class Writer:
         schema = self.schema(op_type)
         for name in attributes:
             if name not in schema.attributes:
-                raise Refused(f"{op_type} has no attribute {name} in opset {self.opset}", True)
+                what = f"attribute {name} is not supported by {op_type} in opset {self.opset}"
+                raise Refused(what, True)
         variables = variables_of(schema, operands)
         bound = self._bound(schema, variables, operands)
         carriers = {v: self._carrier(schema, v, d) for v, d in bound.items()}
@@ -143,7 +144,8 @@ class Writer:
         for kind in [*kinds, *repeat(kinds[-1], max(results - len(kinds), 0))][:results]:
             stored = carriers.get(kind) or makes or single(schema, kind)
             if kind not in carriers and stored not in allowed(schema, kind):
-                raise Refused(f"{op_type} makes no {stored} in opset {self.opset}", True)
+                what = f"{stored} results are not supported by {op_type} in opset {self.opset}"
+                raise Refused(what, True)
             assert stored, f"{op_type} does not tell the type of its results"
             made.append((self.fresh(op_type.lower(), stored), bound.get(kind, stored)))
         self.line(op_type, read, [t for t, _ in made], attributes)
@@ -171,7 +173,8 @@ class Writer:
         legal = allowed(self.schema("Cast"), "T1")
         for d in (x.dtype, dtype):
             if d not in legal:
-                raise Refused(f"Cast knows no {d} in opset {self.opset}", d not in COMPLEX)
+                what = f"{d} is not supported by Cast in opset {self.opset}"
+                raise Refused(what, d not in COMPLEX)
         y = self.fresh("cast", dtype)
         # Infinities stay, and all else is told to be limited where it is to be.
         more = {"saturate": 0} if dtype in EIGHT_BITS else {}
@@ -189,7 +192,7 @@ class Writer:
         """Return what ONNX says of an operator; raise Refused if the opset does not have it."""
         schema = schema_of(op_type, self.opset)
         if schema is None:
-            raise Refused(f"there is no {op_type} in opset {self.opset}", True)
+            raise Refused(f"{op_type} is not supported in opset {self.opset}", True)
         return schema
 
     def dtype(self, operand: Operand) -> str:
@@ -270,7 +273,8 @@ class Writer:
     def _carrier(self, schema: Schema, variable: str, dtype: str) -> str:
         stored = carrier(schema, variable, dtype)
         if stored is None:
-            raise Refused(f"{schema.name} takes no {dtype} in opset {self.opset}", True)
+            what = f"{dtype} is not supported by {schema.name} in opset {self.opset}"
+            raise Refused(what, True)
         return stored
 
 
