@@ -68,7 +68,7 @@ MISTAKES: dict[str, Callable[[Toy], object]] = {
     "graph is 'a.onnx' (str)": lambda t: ag.truncate("a.onnx", "y"),
     "graph is 'b.onnx' (str)": lambda t: ag.trainable("b.onnx"),
     "trainable: names is None": lambda t: ag.trainable(t.g, None),
-    "gradients: 'y' is no Value\n  try: graph.outputs['y']":
+    "gradients: 'y' is not a Value\n  try: graph.outputs['y']":
         lambda t: ag.gradients(t.g, "y", [t.x]),
     "a worker is 'cpu', expected a Worker": lambda t: ag.place(t.g, ["cpu"]),
     "target is 5, expected a name": lambda t: ag.compile(t.g, 5),

@@ -39,7 +39,7 @@ import numpy as np
 from alpenglow.base import extensions
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.attribute import tests_of
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import ALL, FLOATS, Array, TensorType
 from alpenglow.ir.types import NAMES as NAMES_OF
@@ -371,6 +371,21 @@ def check_rank(op: Op, what: str, x: TensorType, least: int, most: int | None = 
         wanted = str(least) if most == least else f"at least {least}" if most is None else (
             f"{least} to {most}")  # fmt: skip
         raise TypeRuleError(f"{op.name}: {what} is {x}, expected rank {wanted}")
+
+
+def check_choice(op: Op, choices: Iterable[str], **attributes: str) -> None:
+    """Raise TypeRuleError unless attributes are among `choices`."""
+    for name, choice in attributes.items():
+        if choice not in choices:
+            known = ", ".join(sorted(choices))
+            raise TypeRuleError(f"{op.name}: {name} is '{choice}', expected one of: {known}")
+
+
+def check_natural(op: Op, **sizes: Dim) -> None:
+    """Raise TypeRuleError if an attribute that is a size is known and negative."""
+    for name, size in sizes.items():
+        if known(size) and size < 0:
+            raise TypeRuleError(f"{op.name}: {name} is {size}, expected 0 or more")
 
 
 def check_positive(op: Op, **sizes: int) -> None:

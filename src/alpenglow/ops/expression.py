@@ -60,7 +60,10 @@ class Expression:
         return f"Expression({self.value!r})"
 
     def __bool__(self) -> bool:
-        raise TypeRuleError(f"{self} has no elements while its graph is built, so it is not a bool")
+        raise TypeRuleError(
+            f"bool({self}) is not supported: an expression has no elements before its graph runs",
+            hint="ag.functions.where(condition, x, y)",
+        )
 
     def __neg__(self) -> Expression:
         return one(Neg(), self)
@@ -124,7 +127,7 @@ def applied(op: Op, operands: Sequence[Operand]) -> tuple[Expression, ...]:
     if not expressions:
         raise TypeRuleError(
             f"{op.name}: no operand is an expression, expected at least one",
-            hint="Expression(g, value), which also tells the graph",
+            hint="Expression(g, value) of the graph g",
         )
     graph = expressions[0].graph
     if any(x.graph is not graph for x in expressions):
@@ -207,7 +210,7 @@ def _common(
         wide = {s[axis] for s in shapes if len(s) >= -axis} - {1}
         if len(wide) > 1:
             types = " and ".join(str(v.type) for v in values)
-            raise TypeRuleError(f"{op.name}: {types} do not broadcast")
+            raise TypeRuleError(f"{op.name}: operands are {types}, expected shapes that broadcast")
         common.append(wide.pop() if wide else 1)
     return tuple(common)
 
@@ -217,10 +220,9 @@ def made(cls: type[Op], attributes: Mapping[str, Any]) -> Op:
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # subclasses are dataclasses
     wanted = ", ".join(known) or "none"
     if unknown := [name for name in attributes if name not in known]:
-        raise TypeRuleError(f"{cls.name}: there is no attribute {unknown[0]}, expected: {wanted}")
+        raise TypeRuleError(f"{cls.name}: attribute {unknown[0]} is unknown, expected: {wanted}")
     try:
         return cls(**attributes)
     except TypeError:
-        raise TypeRuleError(
-            f"{cls.name}: attributes given are {', '.join(attributes) or 'none'}, of: {wanted}"
-        ) from None
+        given = ", ".join(attributes) or "none"
+        raise TypeRuleError(f"{cls.name}: attributes are {given}, expected: {wanted}") from None

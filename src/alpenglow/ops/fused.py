@@ -20,5 +20,5 @@ class Fused(Op):
         (body,) = regions
         wanted = tuple(v.type for v in body.inputs.values())
         if xs != wanted:
-            raise TypeRuleError(f"fused: operands {xs} do not fit a region on {wanted}")
+            raise TypeRuleError(f"fused: operands are {xs}, expected {wanted} as its region takes")
         return tuple(v.type for v in body.outputs.values())

@@ -54,21 +54,26 @@ def test_a_number_that_integers_do_not_hold_is_refused(
 ) -> None:
     number = next(reversed(np.atleast_1d(*attributes.values()).tolist()))
 
-    assert f"holds no {number}   (node {op} 'it'" in refusal(op, x, **attributes)
+    said = refusal(op, x, **attributes)
+
+    assert f"is {number}, expected a value of" in said and f"(node {op} 'it'" in said
 
 
 @pytest.mark.parametrize(("x", "value"), [(IMAGE, 0.5), (BYTES, -1.0), (BYTES > 1, 0.5)])
 def test_a_pad_with_what_the_operand_does_not_hold_is_refused(x: Array, value: float) -> None:
     pads = [1] * (2 * x.ndim)
+    wanted = f"value is {value}, expected a value of"
 
-    assert f"holds no {value}" in refusal("Pad", x, opset=2, pads=pads, value=value)
+    assert wanted in refusal("Pad", x, opset=2, pads=pads, value=value)
     constant = np.asarray(value, np.float32)
     said = refusal("Pad", x, np.array(pads), constant, opset=13, constants=(1, 2))
-    assert f"holds no {value}" in said
+    assert wanted in said
 
 
 def test_a_bound_between_integers_is_refused() -> None:
-    assert "holds no [0.5, 3.0]" in refusal("Clip", IMAGE, opset=6, min=0.5, max=3.0)
+    said = refusal("Clip", IMAGE, opset=6, min=0.5, max=3.0)
+
+    assert "low is 0.5 and high 3.0, expected values of" in said
 
 
 @pytest.mark.parametrize("value", [-1.0, 300.0, float("inf"), float("nan")])
@@ -77,7 +82,7 @@ def test_bytes_outside_of_an_image_are_bytes(value: float) -> None:
     operands, outside = (image, roi, None, np.array([1, 1, 3, 3])), "tf_crop_and_resize"
     given: dict[str, Any] = {"constants": (1, 3), "coordinate_transformation_mode": outside}
 
-    assert f"holds no {value}" in refusal(
+    assert f"extrapolation is {value}, expected a value of u8" in refusal(
         "Resize", *operands, opset=13, extrapolation_value=value, **given
     )
     check("Resize", *operands, opset=13, extrapolation_value=255.0, **given)
@@ -99,7 +104,7 @@ def test_the_label_of_what_is_no_key_is_one_of_the_labels() -> None:
 
     (y,) = ours(encoder(labels, default_int64=-7), [np.arange(3)])
     assert y.tolist() == [5, 6, -7]
-    with pytest.raises(UnsupportedError, match="i16 holds no 70000"):
+    with pytest.raises(UnsupportedError, match="is 70000, expected a value of i16"):
         ours(encoder(labels, default_int64=70000), [np.arange(3)])
     for wrong in (np.array([7]), np.array([0.5], np.float32), np.array([7, 7], np.int16)):
         with pytest.raises(ModelError, match="expected one element of i16"):
@@ -155,5 +160,5 @@ def test_halves_are_multiplied_by_what_they_do_not_hold() -> None:
 def test_halves_beside_other_floats_are_still_refused() -> None:
     model = single("Gemm", [LARGE, SMALL.astype(np.float32)], 13, alpha=0.5)
 
-    with pytest.raises(TypeRuleError, match="element types differ"):
+    with pytest.raises(TypeRuleError, match="expected one dtype"):
         ours(model, [LARGE, SMALL.astype(np.float32)])

@@ -23,5 +23,5 @@ class Jump(Op):
         if flag is not None and flag != FLAG:
             raise TypeRuleError(f"jump: flag is {flag}, expected {FLAG}")
         if not self.by:
-            raise TypeRuleError("jump: by is 0, expected a way on")
+            raise TypeRuleError("jump: by is 0, expected another integer")
         return ()

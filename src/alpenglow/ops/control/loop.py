@@ -170,16 +170,17 @@ def check_region(
         found = [v.type for v in region.inputs.values()]
         if found != list(inputs):
             raise TypeRuleError(
-                f"{op.name}: a region is of {shown(found)}, expected {shown(inputs)}"
+                f"{op.name}: a region takes {shown(found)}, expected {shown(inputs)}"
             )
         made.append([v.type for v in region.outputs.values()])
         if made[-1][: len(outputs)] != list(outputs):
             raise TypeRuleError(
-                f"{op.name}: a region makes {shown(made[-1])}, expected {shown(outputs)} first"
+                f"{op.name}: a region returns {shown(made[-1])}, expected {shown(outputs)} first"
             )
         if made[-1] != made[0]:
             raise TypeRuleError(
-                f"{op.name}: one region makes {shown(made[0])}, another {shown(made[-1])}"
+                f"{op.name}: a region returns {shown(made[-1])}, expected {shown(made[0])} as the "
+                "first region"
             )
     return made[0][len(outputs) :]
 

@@ -168,7 +168,9 @@ class Clip(Elementwise):
     def infer(self, *xs: TensorType) -> TensorType:
         t = super().infer(*xs)
         if not all(holds(t.dtype, b) for b in (self.low, self.high) if math.isfinite(b)):
-            raise TypeRuleError(f"clip: {t} holds no [{self.low}, {self.high}]")
+            raise TypeRuleError(
+                f"clip: low is {self.low} and high {self.high}, expected values of {t.dtype}"
+            )
         return t
 
     def scalar(self, m: Any, x: Any) -> Any:

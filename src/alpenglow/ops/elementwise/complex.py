@@ -367,7 +367,7 @@ def alike(op: Op, *xs: TensorType) -> TensorType:
     for x in xs:
         pairs_of(op, x)
         if x != xs[0]:
-            raise TypeRuleError(f"{op.name}: operands differ: {xs[0]} and {x}")
+            raise TypeRuleError(f"{op.name}: operands are {xs[0]} and {x}, expected equal types")
     return xs[0]
 
 
@@ -376,7 +376,7 @@ def same_dtype(op: Op, x: TensorType, y: TensorType) -> None:
     for t in (x, y):
         pairs_of(op, t)
     if x.dtype != y.dtype:
-        raise TypeRuleError(f"{op.name}: element types differ: {x} and {y}")
+        raise TypeRuleError(f"{op.name}: operands are {x} and {y}, expected one dtype")
 
 
 def pairs_of(op: Op, x: TensorType) -> TensorType:

@@ -71,7 +71,7 @@ class Gcd(Iterated):
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         check_dtype(self, "x", x, INTS)
         if x != y:
-            raise TypeRuleError(f"gcd: operands differ: {x} and {y}")
+            raise TypeRuleError(f"gcd: operands are {x} and {y}, expected equal types")
         return x
 
     def first(self, m: Any, *xs: Any) -> State:
@@ -117,7 +117,10 @@ class Orthogonal(Iterated):
     def infer(self, x: TensorType, n: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
         if self.family not in self.families or (self.shifted and self.family not in "tuvw"):
-            raise TypeRuleError(f"orthogonal: there is no family {self}")
+            raise TypeRuleError(
+                f"orthogonal: family is '{self.family}' and shifted {self.shifted}, expected one "
+                f"of {', '.join(self.families)}; shifted: t, u, v, w"
+            )
         if self.order < 0:
             raise TypeRuleError(f"orthogonal: order is {self.order}, expected 0 or more")
         if n != x.with_dtype("i64"):

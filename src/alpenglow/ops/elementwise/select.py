@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import SHAPES, Elementwise, Examples, Primitive, check_arity, of_one_type
+from alpenglow.ir.op import (
+    SHAPES,
+    Elementwise,
+    Examples,
+    Primitive,
+    check_arity,
+    check_choice,
+    of_one_type,
+)
 from alpenglow.ir.types import (
     ALL,
     COMPLEX,
@@ -43,7 +51,7 @@ class Where(Elementwise):
         if condition != x.with_dtype("bool"):
             raise TypeRuleError(f"where: condition is {condition}, expected {x.with_dtype('bool')}")
         if x != y:
-            raise TypeRuleError(f"where: operands differ: {x} and {y}")
+            raise TypeRuleError(f"where: x is {x} and y is {y}, expected equal types")
         return x
 
     def scalar(self, m: Any, condition: Any, x: Any, y: Any) -> Any:
@@ -81,12 +89,10 @@ class Cast(Elementwise):
 
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
-        if self.dtype not in DTYPES:
-            raise TypeRuleError(f"cast: '{self.dtype}' is none of {' '.join(DTYPES)}")
-        if self.rounding not in ROUNDINGS:
-            raise TypeRuleError(f"cast: '{self.rounding}' is none of {' '.join(ROUNDINGS)}")
+        check_choice(self, DTYPES, dtype=self.dtype)
+        check_choice(self, ROUNDINGS, rounding=self.rounding)
         if self.dtype != xs[0].dtype and {self.dtype, xs[0].dtype} & COMPLEX:
-            raise TypeRuleError(f"cast: {xs[0]} to {self.dtype}, of which one is complex")
+            raise TypeRuleError(f"cast: {xs[0]} to {self.dtype}, expected no complex dtype")
         return xs[0].with_dtype(self.dtype)
 
     def scalar(self, m: Any, x: Any) -> Any:
@@ -140,12 +146,11 @@ class BitCast(Primitive):
     dtype: str
 
     def infer(self, x: TensorType) -> TensorType:
-        if self.dtype not in DTYPES:
-            raise TypeRuleError(f"bit_cast: '{self.dtype}' is none of {' '.join(DTYPES)}")
+        check_choice(self, DTYPES, dtype=self.dtype)
         if width(self.dtype) != width(x.dtype):
             raise TypeRuleError(
-                f"bit_cast: {x} has {width(x.dtype)} bits an element, {self.dtype} "
-                f"{width(self.dtype)}"
+                f"bit_cast: dtype is {self.dtype} of {width(self.dtype)} bits, expected one of "
+                f"{width(x.dtype)} bits as {x}"
             )
         return x.with_dtype(self.dtype)
 

@@ -107,14 +107,16 @@ def same_dtype(op: Host, tensors: Sequence[Array]) -> None:
     """Raise FeedError unless all tensors have one element type."""
     if len({x.dtype for x in tensors}) > 1:
         raise FeedError(
-            f"{op.name}: tensors {', '.join(map(described, tensors))} differ in element type"
+            f"{op.name}: tensors are {', '.join(map(described, tensors))}, expected one dtype"
         )
 
 
 def axis_of(op: Host, axis: int, rank: int) -> int:
     """Return `axis` counted from the front; raise FeedError if it is out of range."""
     if not -rank <= axis < rank:
-        raise FeedError(f"{op.name}: axis {axis} is not in a tensor of rank {rank}")
+        raise FeedError(
+            f"{op.name}: axis is {axis}, expected at least {-rank} and below {rank} for rank {rank}"
+        )
     return axis % rank
 
 
@@ -124,7 +126,9 @@ def common(op: Host, *tensors: Array) -> tuple[Array, ...]:
         return np.broadcast_arrays(*tensors)
     except ValueError as error:
         shapes = " and ".join(map(described, tensors))
-        raise FeedError(f"{op.name}: {shapes} do not broadcast") from error
+        raise FeedError(
+            f"{op.name}: operands are {shapes}, expected shapes that broadcast"
+        ) from error
 
 
 def text(elements: Iterable[str], shape: tuple[int, ...] | int = -1) -> Array:

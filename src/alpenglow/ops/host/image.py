@@ -87,7 +87,7 @@ def picture(file: Path, height: int, width: int, channels: int) -> Array:
             same = image.convert("L" if channels == 1 else "RGB").resize((width, height))
             pixels = np.asarray(same, np.float32).reshape(height, width, channels)
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
-        raise FeedError(f"{file} is no image that can be read: {error}") from error
+        raise FeedError(f"cannot read image {file}, expected e.g. PNG or JPEG: {error}") from error
     return np.ascontiguousarray(pixels.transpose(2, 0, 1) / 255)
 
 

@@ -62,5 +62,8 @@ def place(op: Host, value: object, position: Array, past_end: bool = False) -> i
     n = len(listed(op, value))
     i = integer(op, "position", position)
     if not -n <= i < n + past_end:
-        raise FeedError(f"{op.name}: position {i} is not in a sequence of {n}")
+        raise FeedError(
+            f"{op.name}: position is {i}, expected at least {-n} and below {n + past_end} in a "
+            f"sequence of {n}"
+        )
     return i + n if i < 0 else i

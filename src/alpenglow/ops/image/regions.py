@@ -11,7 +11,15 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import (
+    Examples,
+    Op,
+    Primitive,
+    check_choice,
+    check_dtype,
+    check_natural,
+    check_rank,
+)
 from alpenglow.ir.types import FLOATS, Array, TensorType
 from alpenglow.ops.elementwise.arithmetic import Mul
 from alpenglow.ops.elementwise.comparison import Less
@@ -43,13 +51,9 @@ class RoiAlign(Primitive):
 
     def infer(self, x: TensorType, rois: TensorType, batch: TensorType) -> TensorType:
         check_regions(self, x, rois, 4)
-        check_dtype(self, "batch", batch, {"i32", "i64"})
-        if batch.shape != rois.shape[:1]:
-            raise TypeRuleError(f"roi_align: {batch} does not name the images of {rois}")
-        if self.mode not in ("avg", "max"):
-            raise TypeRuleError(f"roi_align: mode '{self.mode}' is neither avg nor max")
-        if min(self.height, self.width, self.samples) < 0:
-            raise TypeRuleError(f"roi_align: a number of bins or samples is negative: {self}")
+        check_batch(self, batch, rois)
+        check_choice(self, ("avg", "max"), mode=self.mode)
+        check_natural(self, height=self.height, width=self.width, samples=self.samples)
         return x.with_shape((rois.shape[0], x.shape[1], self.height, self.width))
 
     def reference(self, x: Array, rois: Array, batch: Array) -> Array:
@@ -73,7 +77,7 @@ class RoiAlign(Primitive):
             op = RoiAlignIndex(self.height, self.width, *how)
             where, factor = b.add(op, [as_type(b, x, wide.type.dtype), boxes, batch]).results
             dx = put_back(b, b(Mul(), wide, factor), where, x.type)
-            error = UnsupportedError("gradient: roi_align by the largest part has none by regions")
+            error = UnsupportedError("gradient: roi_align(mode='max') by rois is not supported")
             return as_type(b, dx, x.type.dtype), error, None
         n, _, *extents = x.type.shape
         dx = b(RoiAlignSpread((n, *extents), *how), wide, boxes, batch)
@@ -189,7 +193,7 @@ class RoiAlignSlope(Primitive):
         return slopes
 
     def gradient(self, b: Graph, dr: Value, *operands: Value) -> None:
-        raise UnsupportedError("gradient: roi_align has no second one by regions")
+        raise UnsupportedError("gradient: a second gradient of roi_align by rois is not supported")
 
     @classmethod
     def examples(cls) -> Examples:
@@ -238,7 +242,9 @@ class RoiAlignIndex(Primitive):
         return where, factor
 
     def gradient(self, b: Graph, dys: tuple[Value | None, ...], *operands: Value) -> None:
-        raise UnsupportedError("gradient: weights of the largest parts of regions have none")
+        raise UnsupportedError(
+            "gradient: a second gradient of roi_align(mode='max') by x is not supported"
+        )
 
     @classmethod
     def examples(cls) -> Examples:
@@ -312,13 +318,18 @@ def check_aligned(
     """Raise TypeRuleError unless y holds bins of regions of x, all of them f32 or f64."""
     check_dtype(op, "x", x, {"f32", "f64"})
     check_regions(op, x, rois, 4)
+    check_batch(op, batch, rois)
+    if y.dtype != x.dtype or y.rank != 4 or y.shape[:2] != (rois.shape[0], x.shape[1]):
+        wanted = f"{x.dtype}[{rois.shape[0]}, {x.shape[1]}, height, width]"
+        raise TypeRuleError(f"{op.name}: y is {y}, expected {wanted}")
+    check_natural(op, samples=getattr(op, "samples", 0))
+
+
+def check_batch(op: Op, batch: TensorType, rois: TensorType) -> None:
+    """Raise TypeRuleError unless `batch` holds an integer for each row of `rois`."""
     check_dtype(op, "batch", batch, {"i32", "i64"})
     if batch.shape != rois.shape[:1]:
-        raise TypeRuleError(f"{op.name}: {batch} does not name the images of {rois}")
-    if y.dtype != x.dtype or y.rank != 4 or y.shape[:2] != (rois.shape[0], x.shape[1]):
-        raise TypeRuleError(f"{op.name}: {y} does not hold bins of {rois} of {x}")
-    if getattr(op, "samples", 0) < 0:
-        raise TypeRuleError(f"{op.name}: a number of samples is negative: {op}")
+        raise TypeRuleError(f"{op.name}: batch is {batch}, expected shape ({rois.shape[0]},)")
 
 
 def put_back(b: Graph, dy: Value, where: Value, x: TensorType) -> Value:
@@ -346,8 +357,7 @@ class MaxRoiPool(Primitive):
 
     def infer(self, x: TensorType, rois: TensorType) -> TensorType:
         check_regions(self, x, rois, 5)
-        if min(self.height, self.width) < 0:
-            raise TypeRuleError(f"max_roi_pool: a number of bins is negative: {self}")
+        check_natural(self, height=self.height, width=self.width)
         return x.with_shape((rois.shape[0], x.shape[1], self.height, self.width))
 
     def reference(self, x: Array, rois: Array) -> Array:
@@ -450,6 +460,6 @@ def check_regions(op: Op, x: TensorType, rois: TensorType, columns: int) -> None
     check_rank(op, "x", x, 4, 4)
     check_rank(op, "rois", rois, 2, 2)
     if rois.dtype != x.dtype or rois.shape[1] != columns:
-        raise TypeRuleError(f"{op.name}: rois are {rois}, expected {x.dtype}[regions, {columns}]")
+        raise TypeRuleError(f"{op.name}: rois is {rois}, expected {x.dtype}[regions, {columns}]")
     if 0 in (x.shape[0], *x.shape[2:]) and rois.shape[0] != 0:
-        raise TypeRuleError(f"{op.name}: {x} has nothing to pool")
+        raise TypeRuleError(f"{op.name}: x is {x}, expected at least one image and one pixel")

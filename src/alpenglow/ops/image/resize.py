@@ -19,6 +19,7 @@ from alpenglow.ir.op import (
     Examples,
     Primitive,
     changed_along,
+    check_choice,
     check_dtype,
     check_rank,
     normal_axis,
@@ -58,11 +59,10 @@ class Interpolate(Primitive):
         check_rank(self, "indices", indices, 2, 2)
         axis = normal_axis(self, self.axis, x.rank)
         if indices.shape != weights.shape:
-            raise TypeRuleError(f"interpolate: indices {indices} do not fit weights {weights}")
+            raise TypeRuleError(f"interpolate: weights is {weights}, expected as indices {indices}")
         if x.shape[axis] == 0 and indices.shape[1] != 0:
-            raise TypeRuleError(f"interpolate: {x} has nothing to read on axis {axis}")
-        if self.dtype not in NUMBERS:
-            raise TypeRuleError(f"interpolate: {self.dtype} is no type of numbers")
+            raise TypeRuleError(f"interpolate: x is {x}, expected an element on axis {axis}")
+        check_choice(self, NUMBERS, dtype=self.dtype)
         shape = tuple(indices.shape[1] if i == axis else d for i, d in enumerate(x.shape))
         return changed_along(self, x, (axis,), shape).with_dtype(self.dtype)
 
@@ -153,20 +153,23 @@ class Resize(Composite):
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, ALL if self.mode == "nearest" else NUMBERS)
-        check_choice("mode", self.mode, ("nearest", "linear", "cubic"))
-        check_choice("coordinates", self.coordinates, COORDINATES)
-        check_choice("nearest", self.nearest, NEAREST)
+        check_choice(self, ("nearest", "linear", "cubic"), mode=self.mode)
+        check_choice(self, COORDINATES, coordinates=self.coordinates)
+        check_choice(self, NEAREST, nearest=self.nearest)
         for what, value, n in (("sizes", self.sizes, x.rank), ("scales", self.scales, x.rank),
                                ("roi", self.roi, 2 * x.rank)):  # fmt: skip
             if len(value) != n and (value or what == "sizes"):
                 raise TypeRuleError(f"resize: {len(value)} {what} given, expected {n} for {x}")
         if self.coordinates == "tf_crop_and_resize" and not self.roi:
-            raise TypeRuleError("resize: tf_crop_and_resize needs a roi")
+            raise TypeRuleError("resize: roi is missing, expected with tf_crop_and_resize")
         if not holds(x.dtype, self._outside(x)):
-            raise TypeRuleError(f"resize: {x} holds no {self.extrapolation}")
+            raise TypeRuleError(
+                f"resize: extrapolation is {self.extrapolation}, expected a value of {x.dtype}"
+            )
         for axis, (d, size) in enumerate(zip(x.shape, self.sizes, strict=True)):
             if (known(size) and size < 0) or (d == 0 and size != 0):
-                raise TypeRuleError(f"resize: {x} cannot get extent {size} on axis {axis}")
+                wanted = "0 as in x" if d == 0 else "0 or more"
+                raise TypeRuleError(f"resize: sizes[{axis}] is {size}, expected {wanted}")
         resized = (axis for axis, d in enumerate(x.shape) if d != self.sizes[axis])
         return changed_along(self, x, resized, self.sizes)
 
@@ -241,11 +244,6 @@ def _growth(extent: Dim, size: Dim) -> float:
         return 1.0
     return estimate(size) / max(estimate(extent), 1)
 
-
-def check_choice(what: str, choice: str, choices: tuple[str, ...]) -> None:
-    """Raise TypeRuleError unless `choice` is among `choices`."""
-    if choice not in choices:
-        raise TypeRuleError(f"resize: {what} '{choice}' is not {', '.join(choices)}")
 
 
 Table = tuple[Array, Array]

@@ -20,6 +20,7 @@ from alpenglow.ir.op import (
     Examples,
     Op,
     Primitive,
+    check_choice,
     check_dtype,
     check_each,
     check_rank,
@@ -77,14 +78,18 @@ class Sampling(Primitive, kind=True):
         check_rank(self, "x", x, 3)
         check_rank(self, "at", at, 3, 3)
         if at.shape[0] != x.shape[0] or at.shape[2] != x.rank - 2:
-            raise TypeRuleError(f"{self.name}: places {at} do not fit {x}; expected [N, P, R]")
+            wanted = f"[{x.shape[0]}, positions, {x.rank - 2}]"
+            raise TypeRuleError(f"{self.name}: at is {at}, expected {wanted} for {x}")
         if 0 in x.shape[2:] and product(at.shape[:2]) != 0:
-            raise TypeRuleError(f"{self.name}: {x} has nothing to read")
+            raise TypeRuleError(f"{self.name}: x is {x}, expected at least one pixel for {at}")
         if not self.orders:
             return
         check_each(self, x.rank - 2, orders=self.orders)
         if min(self.orders) < 0 or self.mode == "nearest" or x.dtype not in FLOATS:
-            raise TypeRuleError(f"{self.name}: {self} of {x} has no derivatives of these orders")
+            raise TypeRuleError(
+                f"{self.name}: orders is {self.orders} for mode '{self.mode}' and {x}, expected 0 "
+                "or more, mode linear or cubic, and floats"
+            )
 
     def taps(self, at: Array, spatial: Sequence[int]) -> list[list[Tap]]:
         """Return what each place reads along each axis."""
@@ -251,7 +256,7 @@ class Spread(Sampling):
         x = y.with_shape((*y.shape[:2], *self.extents))
         self.check(x, at)
         if y.shape[2] != at.shape[1]:
-            raise TypeRuleError(f"spread: {y} does not have an element for each place of {at}")
+            raise TypeRuleError(f"spread: y is {y}, expected {at.shape[1]} on axis 2 as in {at}")
         return x
 
     def reference(self, y: Array, at: Array) -> Array:
@@ -293,9 +298,10 @@ class SampleSlope(Sampling):
         check_same_reals(self, y=y, x=x, at=at)
         self.check(x, at)
         if self.mode == "nearest":
-            raise TypeRuleError("sample_slope: what is read by nearest is flat")
+            raise TypeRuleError("sample_slope: mode is 'nearest', expected linear or cubic")
         if y.shape != (*x.shape[:2], at.shape[1]):
-            raise TypeRuleError(f"sample_slope: {y} is not what is read of {x} at {at}")
+            wanted = y.with_shape((*x.shape[:2], at.shape[1]))
+            raise TypeRuleError(f"sample_slope: y is {y}, expected {wanted}")
         return at
 
     def reference(self, y: Array, x: Array, at: Array) -> Array:
@@ -372,9 +378,8 @@ def reflected(p: Array, low: float, high: float) -> tuple[Array, Array]:
 
 def check_modes(op: Op, mode: str, padding: str) -> None:
     """Raise TypeRuleError unless mode and padding are defined."""
-    for what, choice, choices in (("mode", mode, MODES), ("padding", padding, PADDINGS)):
-        if choice not in choices:
-            raise TypeRuleError(f"{op.name}: {what} '{choice}' is not {', '.join(choices)}")
+    check_choice(op, MODES, mode=mode)
+    check_choice(op, PADDINGS, padding=padding)
 
 
 class GridSample(Composite):

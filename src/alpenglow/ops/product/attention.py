@@ -14,7 +14,7 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Op, check_dtype, check_rank
+from alpenglow.ir.op import Composite, Examples, Op, check_choice, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, TensorType
 from alpenglow.ops.elementwise.activation import Tanh
 from alpenglow.ops.elementwise.arithmetic import Add, Div, Mul, Sub
@@ -60,11 +60,14 @@ class Attention(Composite):
     ) -> tuple[TensorType, TensorType]:  # fmt: skip
         shape = score_shape(self, q, k, v)
         if self.precision not in FLOATS | {""}:
-            raise TypeRuleError(f"attention: precision is '{self.precision}', expected a float")
-        if self.stage not in STAGES:
-            raise TypeRuleError(f"attention: stage '{self.stage}' is not {', '.join(STAGES)}")
+            raise TypeRuleError(
+                f"attention: precision is '{self.precision}', expected a float dtype or ''"
+            )
+        check_choice(self, STAGES, stage=self.stage)
         if min(self.left, self.right) < -1:
-            raise TypeRuleError("attention: left and right are not below -1")
+            raise TypeRuleError(
+                f"attention: left is {self.left} and right {self.right}, expected -1 or more"
+            )
         if mask is not None:
             check_dtype(self, "mask", mask, ALL)
             Broadcast(shape).infer(mask)

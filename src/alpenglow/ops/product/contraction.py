@@ -30,9 +30,11 @@ def summed(op: MatMul | Conv, x: TensorType, y: TensorType) -> str:
     if {x.dtype, y.dtype} <= BYTES:
         return "i32"
     if x.dtype != y.dtype:
-        raise TypeRuleError(f"{op.name}: element types differ: {x} and {y}")
+        raise TypeRuleError(
+            f"{op.name}: operands are {x} and {y}, expected one dtype, or i8 and u8"
+        )
     if op.wide and x.dtype not in HALVES:
-        raise TypeRuleError(f"{op.name}: wide sums are those of bf16 and f16, not of {x}")
+        raise TypeRuleError(f"{op.name}: wide is True for {x}, expected operands of bf16 or f16")
     return "f32" if op.wide else x.dtype
 
 
@@ -59,7 +61,7 @@ class MatMul(Primitive):
         check_rank(self, "x", x, 2)
         if x.shape[:-2] != y.shape[:-2] or x.shape[-1] != y.shape[-2]:
             raise TypeRuleError(
-                f"mat_mul: cannot multiply {x} by {y}; expected […,M,K] and […,K,N] of one type"
+                f"mat_mul: operands are {x} and {y}, expected […,M,K] and […,K,N] of one dtype"
             )
         return TensorType(summed(self, x, y), (*x.shape[:-1], y.shape[-1]))
 
@@ -142,7 +144,9 @@ class Conv(Primitive):
             )
         outputs = w.shape[0]
         if known(outputs) and outputs % self.group:
-            raise TypeRuleError(f"conv: {outputs} outputs do not divide into {self.group} groups")
+            raise TypeRuleError(
+                f"conv: weights have {outputs} outputs, expected a multiple of group {self.group}"
+            )
         if bias is not None and bias.shape != (outputs,):
             raise TypeRuleError(f"conv: bias is {bias}, expected shape ({outputs},)")
         pads, steps, spread = self.window(spatial)

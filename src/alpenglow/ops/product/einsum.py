@@ -30,7 +30,10 @@ def explicit(equation: str, ranks: Sequence[int]) -> str:
     counts = [rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks, strict=True)]
     most = max((n for t, n in zip(terms, counts, strict=True) if "..." in t), default=0)
     if most > len(free) or min(counts) < 0:
-        raise ModelError(f"einsum: '{equation}' does not fit operands of ranks {tuple(ranks)}")
+        raise ModelError(
+            f"einsum: '{equation}' has operands of ranks {tuple(ranks)}, expected a letter for "
+            f"each axis, at most {len(string.ascii_letters)} in all"
+        )
     # Ellipses of fewer axes stand for the last ones, as in broadcasting.
     dots = "".join(free[:most])
     spelled = [t.replace("...", dots[most - n :]) for t, n in zip(terms, counts, strict=True)]
@@ -56,20 +59,32 @@ class Einsum(Composite):
 
     def infer(self, *xs: TensorType) -> TensorType:
         if not re.fullmatch(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*", self.equation):
-            raise TypeRuleError(f"einsum: '{self.equation}' is no equation like ab,bc->ac")
+            raise TypeRuleError(
+                f"einsum: equation is '{self.equation}', expected letters as in ab,bc->ac"
+            )
         terms, result = self.terms()
         if len(terms) != len(xs):
-            raise TypeRuleError(f"einsum: {len(xs)} operands given for '{self.equation}'")
+            raise TypeRuleError(
+                f"einsum: {len(xs)} operands for '{self.equation}', expected {len(terms)}"
+            )
         for x, term in zip(xs, terms, strict=True):
             check_dtype(self, "operand", x, NUMBERS)
             if x.dtype != xs[0].dtype or x.rank != len(term):
-                raise TypeRuleError(f"einsum: {x} does not go with '{term}' of '{self.equation}'")
+                raise TypeRuleError(
+                    f"einsum: operand '{term}' of '{self.equation}' is {x}, expected rank "
+                    f"{len(term)} and {xs[0].dtype}"
+                )
             for c, d in zip(term, x.shape, strict=True):
                 if term.count(c) > 1 and (d != x.shape[term.index(c)] or not known(d)):
-                    raise TypeRuleError(f"einsum: {x} has no diagonal for '{c}' of '{term}'")
+                    raise TypeRuleError(
+                        f"einsum: operand '{term}' is {x}, expected axes '{c}' fixed and equal"
+                    )
         extents = self._extents(xs)
         if len(set(result)) != len(result) or any(c not in extents for c in result):
-            raise TypeRuleError(f"einsum: '{self.equation}' names a result axis twice or anew")
+            raise TypeRuleError(
+                f"einsum: result is '{''.join(result)}' in '{self.equation}', expected each letter "
+                "once and in an operand"
+            )
         return xs[0].with_shape(extents[c] for c in result)
 
     def terms(self) -> tuple[list[str], str]:
@@ -86,7 +101,8 @@ class Einsum(Composite):
                     extents[c] = d
                 elif d not in (1, known):
                     raise TypeRuleError(
-                        f"einsum: axes '{c}' of '{self.equation}' have extents {known} and {d}"
+                        f"einsum: axes '{c}' of '{self.equation}' are {known} and {d}, expected "
+                        "equal or 1"
                     )
         return extents
 

@@ -29,7 +29,10 @@ class RotaryEmbedding(Composite):
         half, extent = cos.shape[-1], x.shape[-1]
         short = known(half) and known(extent) and 2 * half > extent
         if cos != sin or cos.dtype != x.dtype or short:
-            raise TypeRuleError(f"rotary_embedding: cos is {cos} and sin is {sin} for x {x}")
+            raise TypeRuleError(
+                f"rotary_embedding: cos is {cos} and sin is {sin}, expected equal types of "
+                f"{x.dtype}, at most half as wide as x {x}"
+            )
         Broadcast((*x.shape[:-1], half)).infer(cos)
         return x
 

@@ -12,7 +12,15 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import SHAPES, Elementwise, Examples, Op, check_arity, check_dtype
+from alpenglow.ir.op import (
+    SHAPES,
+    Elementwise,
+    Examples,
+    Op,
+    check_arity,
+    check_choice,
+    check_dtype,
+)
 from alpenglow.ir.types import DTYPES, TensorType
 from alpenglow.ops.quantized.quantize import QUANTIZED_INTS, bounds, check_scale
 
@@ -110,8 +118,7 @@ class SymmetricScale(Elementwise):
     dtypes = frozenset({"f32"})
 
     def infer(self, *xs: TensorType) -> TensorType:
-        if self.dtype not in SIGNED:
-            raise TypeRuleError(f"symmetric_scale: '{self.dtype}' is none of {' '.join(SIGNED)}")
+        check_choice(self, SIGNED, dtype=self.dtype)
         return super().infer(*xs)
 
     def scalar(self, m: Any, x: Any) -> Any:
@@ -146,8 +153,7 @@ def check_operands(
 ) -> None:
     """Raise TypeRuleError unless x and its scales are f32 and its zero points of a `dtype` that
     there is."""
-    if dtype not in ROUNDED:
-        raise TypeRuleError(f"{op.name}: '{dtype}' is none of {' '.join(sorted(ROUNDED))}")
+    check_choice(op, ROUNDED, dtype=dtype)
     check_dtype(op, "x", x, {"f32"})
     check_dtype(op, "scale", scale, {"f32"})
     check_scale(op, x, scale)

@@ -20,6 +20,7 @@ from alpenglow.ir.op import (
     Examples,
     Op,
     check_arity,
+    check_choice,
     check_dtype,
 )
 from alpenglow.ir.types import DTYPES, NAMES, NARROW_FLOATS, NARROW_INTS, TensorType, width
@@ -70,12 +71,8 @@ class Quantize(Elementwise):
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
         x, scale, zero_point = xs
-        if self.dtype not in QUANTIZED:
-            known = " ".join(sorted(QUANTIZED))
-            raise TypeRuleError(f"quantize: '{self.dtype}' is none of {known}")
-        if self.precision not in PRECISIONS:
-            known = " ".join(sorted(PRECISIONS))
-            raise TypeRuleError(f"quantize: precision '{self.precision}' is none of {known}")
+        check_choice(self, QUANTIZED, dtype=self.dtype)
+        check_choice(self, PRECISIONS, precision=self.precision)
         check_dtype(self, "x", x, REALS | {"i32"})
         check_scale(self, x, scale)
         if zero_point != x.with_dtype(self.dtype):
@@ -129,8 +126,7 @@ class Dequantize(Elementwise):
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
         x, scale, zero_point = xs
-        if self.dtype not in REALS:
-            raise TypeRuleError(f"dequantize: '{self.dtype}' is none of {' '.join(sorted(REALS))}")
+        check_choice(self, REALS, dtype=self.dtype)
         check_dtype(self, "x", x, QUANTIZED | {"i32"})
         check_scale(self, x, scale)
         if zero_point != x:
@@ -179,16 +175,14 @@ class Requantize(Elementwise):
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
         x, multiplier, zero_point = xs
-        if self.dtype not in STEPS:
-            raise TypeRuleError(f"requantize: '{self.dtype}' is none of {' '.join(sorted(STEPS))}")
+        check_choice(self, STEPS, dtype=self.dtype)
         least, most = bounds(self.dtype)
         if not least <= self.low <= self.high <= most:
             raise TypeRuleError(
-                f"requantize: bounds {self.low} and {self.high} are not ordered within {self.dtype}"
+                f"requantize: low is {self.low} and high {self.high}, expected an interval within "
+                f"{least:g} to {most:g}"
             )
-        if self.rounding not in FACTORS:
-            known = " ".join(FACTORS)
-            raise TypeRuleError(f"requantize: rounding '{self.rounding}' is none of {known}")
+        check_choice(self, FACTORS, rounding=self.rounding)
         sums, factors = FACTORS[self.rounding]
         check_dtype(self, "x", x, sums)
         if multiplier != x.with_dtype(factors) or zero_point != x.with_dtype(self.dtype):

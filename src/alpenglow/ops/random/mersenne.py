@@ -159,11 +159,11 @@ class MersenneNormal(Primitive):
 
     def infer(self, state: TensorType) -> tuple[TensorType, TensorType]:
         if self.pairs and self.dtype != "f64":
-            raise TypeRuleError(f"mersenne_normal: pairs are f64, not {self.dtype}")
+            raise TypeRuleError(f"mersenne_normal: dtype is {self.dtype}, expected f64 for pairs")
         count = product(self.shape)
         if not self.pairs and known(count) and 0 < count < BLOCK:
             raise TypeRuleError(
-                f"mersenne_normal: {count} numbers are less than a block: use pairs"
+                f"mersenne_normal: {count} numbers, expected {BLOCK} or more without pairs"
             )
         return drawn(self, state, self.shape, self.dtype)
 
@@ -195,7 +195,10 @@ class MersenneInteger(Primitive):
 
     def infer(self, state: TensorType) -> tuple[TensorType, TensorType]:
         if not -(1 << 63) <= self.low < self.high <= (1 << 63) - 1:
-            raise TypeRuleError(f"mersenne_integer: there is no i64 from {self.low} to {self.high}")
+            raise TypeRuleError(
+                f"mersenne_integer: low is {self.low} and high {self.high}, expected low < high in "
+                "i64"
+            )
         return drawn(self, state, self.shape, "i64")
 
     def reference(self, state: Array) -> tuple[Array, Array]:
@@ -252,7 +255,7 @@ def drawn(
     if state != STATE:
         raise TypeRuleError(f"{op.name}: the state is {state}, expected {STATE}")
     if dtype not in ("f32", "f64", "i64"):
-        raise TypeRuleError(f"{op.name}: numbers are f32 or f64, not {dtype}")
+        raise TypeRuleError(f"{op.name}: dtype is {dtype}, expected f32 or f64")
     if any(known(d) and d < 0 for d in shape):
-        raise TypeRuleError(f"{op.name}: the shape is {shape}")
+        raise TypeRuleError(f"{op.name}: shape is {shape}, expected extents of 0 or more")
     return TensorType(dtype, shape), STATE

@@ -17,7 +17,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
-from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import Examples, Op, Primitive, check_choice, check_dtype, check_rank
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
 
@@ -117,9 +117,8 @@ class Choose(Primitive):
         if u.rank != 2 or (u.dtype, u.shape[0]) != (totals.dtype, totals.shape[0]):
             raise TypeRuleError(f"choose: u is {u}, expected a row for each row of {totals}")
         if totals.shape[1] == 0:
-            raise TypeRuleError(f"choose: totals are {totals}, with no class to choose")
-        if self.dtype not in ("i32", "i64"):
-            raise TypeRuleError(f"choose: '{self.dtype}' is neither i32 nor i64")
+            raise TypeRuleError(f"choose: totals is {totals}, expected at least one class")
+        check_choice(self, ("i32", "i64"), dtype=self.dtype)
         return u.with_dtype(self.dtype)
 
     def reference(self, totals: Array, u: Array) -> Array:
@@ -195,6 +194,5 @@ def drawn_type(op: Op, shape: tuple[Dim, ...], dtype: str, key: TensorType) -> T
     """Return the type of a random tensor; raise TypeRuleError if there is none."""
     if key != KEY:
         raise TypeRuleError(f"{op.name}: key is {key}, expected {KEY}")
-    if dtype not in FLOATS:
-        raise TypeRuleError(f"{op.name}: '{dtype}' is none of {' '.join(sorted(FLOATS))}")
+    check_choice(op, FLOATS, dtype=dtype)
     return TensorType(dtype, shape)

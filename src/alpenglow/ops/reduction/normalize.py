@@ -111,7 +111,9 @@ class GroupNorm(Composite):
         check_rank(self, "x", x, 2)
         count = x.shape[1]
         if self.groups < 1 or (known(count) and count % self.groups):
-            raise TypeRuleError(f"group_norm: {x} does not divide into {self.groups} groups")
+            raise TypeRuleError(
+                f"group_norm: groups is {self.groups}, expected a divisor of the {count} channels"
+            )
         check_channels(self, "scale", scale, count, {x.dtype})
         check_channels(self, "bias", bias, count, {x.dtype})
         return x

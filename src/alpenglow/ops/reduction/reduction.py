@@ -175,7 +175,7 @@ class ArgReduction(Primitive, kind=True):
         check_dtype(self, "x", x, NUMBERS)
         axis = normal_axis(self, self.axis, x.rank)
         if x.shape[axis] == 0:
-            raise TypeRuleError(f"{self.name}: {x} has nothing to choose from along axis {axis}")
+            raise TypeRuleError(f"{self.name}: x is {x}, expected an element on axis {axis}")
         return reduced(self, x.with_dtype("i64"), (axis,), self.keepdims)
 
     def located(self, x: Array, find: Any) -> Array:
@@ -287,7 +287,7 @@ def reduced(op: Op, x: TensorType, axes: tuple[int, ...], keepdims: bool) -> Ten
     """Return the type of x with `axes` reduced; raise TypeRuleError if they are not x's."""
     if list(axes) != sorted(set(axes)) or any(not 0 <= a < x.rank for a in axes):
         raise TypeRuleError(
-            f"{op.name}: axes {axes} are not distinct axes of {x} in order, counted from 0"
+            f"{op.name}: axes are {axes}, expected distinct axes of {x} in order, counted from 0"
         )
     shape: list[Dim] = []
     for i, d in enumerate(x.shape):

@@ -44,10 +44,14 @@ class UpdateCache(Primitive):
         check_rank(self, "update", update, cache.rank, cache.rank)
         shape[axis] = update.shape[axis]
         if update != cache.with_shape(shape):
-            raise TypeRuleError(f"update_cache: update is {update}, expected {cache} but on {axis}")
+            raise TypeRuleError(
+                f"update_cache: update is {update}, expected {cache} except on axis {axis}"
+            )
         most, count = cache.shape[axis], update.shape[axis]
         if known(most) and known(count) and count > most:
-            raise TypeRuleError(f"update_cache: {update} is longer than {cache}")
+            raise TypeRuleError(
+                f"update_cache: update is {update}, expected at most {most} on axis {axis}"
+            )
         return cache.with_shape(cache.shape)
 
     carried = MappingProxyType({0: 0})

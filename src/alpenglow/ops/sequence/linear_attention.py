@@ -54,7 +54,10 @@ class LinearAttention(Primitive):
             )
         if not known(groups) or not known(heads) or not groups or (
             heads % groups):  # fmt: skip
-            raise TypeRuleError(f"linear_attention: {heads} heads do not share {groups} states")
+            raise TypeRuleError(
+                f"linear_attention: q has {heads} heads, expected a fixed multiple of the {groups} "
+                "of k"
+            )
         last = [k.with_shape((batch, steps, groups, d)) for d in (size, 1)]
         if decay is not None and decay not in last:
             raise TypeRuleError(f"linear_attention: decay is {decay}, expected {last[0]}")

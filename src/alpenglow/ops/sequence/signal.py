@@ -20,7 +20,9 @@ from alpenglow.ir.op import (
     Composite,
     Examples,
     Primitive,
+    check_choice,
     check_dtype,
+    check_natural,
     check_rank,
     normal_axis,
 )
@@ -57,7 +59,10 @@ class Dft(Composite):
         check_rank(self, "x", x, 2)
         axis = normal_axis(self, self.axis, x.rank)
         if x.shape[-1] not in (1, 2) or axis == x.rank - 1:
-            raise TypeRuleError(f"dft: {x} along axis {axis}: the last axis holds a number, 1 or 2")
+            raise TypeRuleError(
+                f"dft: x is {x} and axis {axis}, expected an axis before the last, and a last "
+                "axis of 1 or 2"
+            )
         if known(self.length) and self.length < 1:
             raise TypeRuleError(f"dft: the length is {self.length}, expected at least 1")
         real = self.inverse and self.onesided
@@ -253,9 +258,13 @@ class Frames(Primitive):
         axis = normal_axis(self, self.axis, x.rank)
         rest = x.shape[axis] - self.length
         if self.step < 1 or (known(self.length) and self.length < 1):
-            raise TypeRuleError(f"frames: length and step must be positive: {self}")
+            raise TypeRuleError(
+                f"frames: length is {self.length} and step {self.step}, expected 1 or more"
+            )
         if known(rest) and rest < 0:
-            raise TypeRuleError(f"frames: {x} has no {self.length} elements on axis {axis}")
+            raise TypeRuleError(
+                f"frames: length is {self.length}, expected at most {x.shape[axis]} on axis {axis}"
+            )
         count = rest // self.step + 1
         return x.with_shape((*x.shape[:axis], count, self.length, *x.shape[axis + 1 :]))
 
@@ -271,7 +280,7 @@ class Frames(Primitive):
         """
         if not known(self.length):
             raise UnsupportedError(
-                "gradient: frames has none for a dynamic length", hint=FIX_DIMENSIONS
+                "gradient: frames of a dynamic length is not supported", hint=FIX_DIMENSIONS
             )
         axis, rank, step = self.axis % x.type.rank, x.type.rank, self.step
         blocks = ceil_div(self.length, step)
@@ -356,10 +365,10 @@ class CosineWindow(Composite):
     dtype: str = "f32"
 
     def infer(self) -> TensorType:
-        if self.dtype not in NUMBERS or not self.coefficients:
-            raise TypeRuleError(f"cosine_window: expected coefficients, and numbers: {self}")
-        if known(self.size) and self.size < 0:
-            raise TypeRuleError(f"cosine_window: size is {self.size}, expected at least 0")
+        check_choice(self, NUMBERS, dtype=self.dtype)
+        if not self.coefficients:
+            raise TypeRuleError("cosine_window: coefficients is empty, expected at least one")
+        check_natural(self, size=self.size)
         return TensorType(self.dtype, (self.size,))
 
     def lower(self, b: Graph) -> Value:

@@ -23,7 +23,9 @@ from alpenglow.ir.op import (
     Op,
     Primitive,
     changed_along,
+    check_choice,
     check_dtype,
+    check_natural,
     check_rank,
     is_half,
     normal_axis,
@@ -118,7 +120,10 @@ class GatherNd(Primitive):
     def infer(self, data: TensorType, indices: TensorType) -> TensorType:
         depth = index_depth(self, data, indices, self.batch_dims)
         if data.shape[: self.batch_dims] != indices.shape[: self.batch_dims]:
-            raise TypeRuleError(f"gather_nd: {indices} and {data} differ on the batch axes")
+            raise TypeRuleError(
+                f"gather_nd: indices is {indices} and data {data}, expected the first "
+                f"{self.batch_dims} axes to be equal"
+            )
         for axis in range(self.batch_dims, self.batch_dims + depth):
             check_reachable(self, data, axis, indices.shape[:-1])
         return data.with_shape((*indices.shape[:-1], *data.shape[self.batch_dims + depth :]))
@@ -244,8 +249,7 @@ class OneHot(Primitive):
         check_dtype(self, "indices", indices, NUMBERS)
         if values.shape != (2,):
             raise TypeRuleError(f"one_hot: values are {values}, expected two: off and on")
-        if known(self.depth) and self.depth < 0:
-            raise TypeRuleError(f"one_hot: depth {self.depth} is negative")
+        check_natural(self, depth=self.depth)
         axis = normal_axis(self, self.axis, indices.rank + 1)
         return values.with_shape((*indices.shape[:axis], self.depth, *indices.shape[axis:]))
 
@@ -343,7 +347,9 @@ def check_beside(op: Op, data: TensorType, indices: TensorType, axis: int) -> No
     check_reachable(op, data, fixed, indices.shape)
     for i, (d, n) in enumerate(zip(data.shape, indices.shape, strict=True)):
         if i != fixed and known(d) and known(n) and n > d:
-            raise TypeRuleError(f"{op.name}: {indices} reaches past {data} on axis {i}")
+            raise TypeRuleError(
+                f"{op.name}: indices is {indices}, expected at most {d} on axis {i} as data {data}"
+            )
 
 
 def index_depth(op: Op, data: TensorType, indices: TensorType, batch_dims: int) -> int:
@@ -361,6 +367,5 @@ def index_depth(op: Op, data: TensorType, indices: TensorType, batch_dims: int) 
 
 def check_reduction(op: Op, data: TensorType, reduction: str) -> None:
     """Raise TypeRuleError unless `reduction` is one and data can be reduced by it."""
-    if reduction not in REDUCTIONS:
-        raise TypeRuleError(f"{op.name}: reduction '{reduction}' is not {', '.join(REDUCTIONS)}")
+    check_choice(op, REDUCTIONS, reduction=reduction)
     check_dtype(op, "data", data, ALL | COMPLEX if reduction == "none" else NUMBERS)

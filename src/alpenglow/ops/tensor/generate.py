@@ -9,7 +9,14 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Primitive, normal_axis
+from alpenglow.ir.op import (
+    Composite,
+    Examples,
+    Primitive,
+    check_choice,
+    check_natural,
+    normal_axis,
+)
 from alpenglow.ir.types import ALL, DTYPES, NUMBERS, Array, TensorType
 from alpenglow.ops.elementwise.comparison import Equal
 from alpenglow.ops.elementwise.select import Cast
@@ -28,10 +35,8 @@ class Range(Primitive):
     dtype: str = "i64"
 
     def infer(self) -> TensorType:
-        if self.dtype not in NUMBERS:
-            raise TypeRuleError(f"range: '{self.dtype}' is none of {' '.join(sorted(NUMBERS))}")
-        if known(self.count) and self.count < 0:
-            raise TypeRuleError(f"range: count is {self.count}, expected at least 0")
+        check_choice(self, NUMBERS, dtype=self.dtype)
+        check_natural(self, count=self.count)
         return TensorType(self.dtype, (self.count,))
 
     def reference(self) -> Array:
@@ -91,8 +96,7 @@ class Eye(Composite):
     dtype: str = "f32"
 
     def infer(self) -> TensorType:
-        if self.dtype not in ALL:
-            raise TypeRuleError(f"eye: '{self.dtype}' is none of {' '.join(sorted(ALL))}")
+        check_choice(self, ALL, dtype=self.dtype)
         return TensorType(self.dtype, (self.rows, self.columns))
 
     def lower(self, b: Graph) -> Value:
@@ -121,7 +125,9 @@ class Shape(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         if not 0 <= self.start <= self.end <= x.rank:
-            raise TypeRuleError(f"shape: axes {self.start} to {self.end} are not in {x}")
+            raise TypeRuleError(
+                f"shape: start is {self.start} and end {self.end}, expected axes of {x} in order"
+            )
         return TensorType("i64", (self.end - self.start,))
 
     def extents_of(self, x: TensorType) -> list[Dim]:

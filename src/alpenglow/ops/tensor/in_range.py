@@ -34,7 +34,9 @@ class InRange(Primitive):
         if is_empty:
             return x
         if too_high or (not is_open(self.high) and self.high < 0):
-            raise TypeRuleError(f"in_range: 0 is not from {self.low} to {self.high}")
+            raise TypeRuleError(
+                f"in_range: low is {self.low} and high {self.high}, expected low ≤ 0 ≤ high"
+            )
         return x
 
     def reference(self, x: Array) -> Array:

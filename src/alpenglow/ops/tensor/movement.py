@@ -8,7 +8,14 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.layout import ROW_MAJOR, Layout
-from alpenglow.ir.op import Examples, Primitive, changed_along, check_rank, normal_axis
+from alpenglow.ir.op import (
+    Examples,
+    Primitive,
+    changed_along,
+    check_choice,
+    check_rank,
+    normal_axis,
+)
 from alpenglow.ir.types import ALL, Array, TensorType, holds
 
 
@@ -27,7 +34,7 @@ class Reshape(Primitive):
         before, after = product(x.shape), product(self.shape)
         if known(before) and known(after) and before != after:
             raise TypeRuleError(
-                f"reshape: {x} has {before} elements but shape {self.shape} holds {after}"
+                f"reshape: shape {self.shape} has {after} elements, expected {before} as {x}"
             )
         return x.with_shape(self.shape)
 
@@ -56,7 +63,9 @@ class Transpose(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         if sorted(self.perm) != list(range(x.rank)):
-            raise TypeRuleError(f"transpose: {self.perm} does not permute the axes of {x}")
+            raise TypeRuleError(
+                f"transpose: perm is {self.perm}, expected each axis of {x} once, counted from 0"
+            )
         return x.with_shape(x.shape[p] for p in self.perm)
 
     def reference(self, x: Array) -> Array:
@@ -94,7 +103,8 @@ class Broadcast(Primitive):
             a in (1, b) for a, b in zip(x.shape, tail, strict=True)
         )
         if not fits or not (x.is_plain or x.layout == self.layout):
-            raise TypeRuleError(f"broadcast: {x} does not stretch to shape {self.shape}")
+            wanted = TensorType(x.dtype, self.shape, self.layout)
+            raise TypeRuleError(f"broadcast: x is {x}, expected a type that broadcasts to {wanted}")
         return TensorType(x.dtype, self.shape, self.layout)
 
     def reference(self, x: Array) -> Array:
@@ -145,16 +155,22 @@ class Slice(Primitive):
     def infer(self, x: TensorType) -> TensorType:
         lists = (self.starts, self.sizes, self.steps)
         if any(len(g) != x.rank for g in lists) or 0 in self.steps:
-            raise TypeRuleError(f"slice: expected a start, size and step for each axis of {x}")
+            raise TypeRuleError(
+                f"slice: starts, sizes and steps are {lists}, expected one each for each axis of "
+                f"{x}, steps other than 0"
+            )
         for start, size, step, extent in zip(*lists, x.shape, strict=True):
             if known(size) and size < 0:
-                raise TypeRuleError(f"slice: {x} has no slice of {size} elements")
+                raise TypeRuleError(f"slice: size is {size}, expected 0 or more")
             last = start + (size - 1) * step
             inside = all(
                 not known(at) or not known(extent) or 0 <= at < extent for at in (start, last)
             )
             if size != 0 and not inside:
-                raise TypeRuleError(f"slice: {start}:{size}:{step} leaves an axis of {extent}")
+                raise TypeRuleError(
+                    f"slice: start {start}, size {size} and step {step} read {start} to {last}, "
+                    f"expected at least 0 and below {extent}"
+                )
         cut = (i for i, d in enumerate(x.shape) if self.sizes[i] != d or self.steps[i] != 1)
         return changed_along(self, x, cut, self.sizes)
 
@@ -230,12 +246,14 @@ class Concat(Primitive):
 
     def infer(self, *xs: TensorType) -> TensorType:
         if not xs:
-            raise TypeRuleError("concat: expected at least one operand")
+            raise TypeRuleError("concat: 0 operands given, expected at least one operand")
         axis = normal_axis(self, self.axis, xs[0].rank)
         first = _without(xs[0].shape, axis)
         for x in xs:
             if x.dtype != xs[0].dtype or _without(x.shape, axis) != first:
-                raise TypeRuleError(f"concat: {x} does not continue {xs[0]} along axis {axis}")
+                raise TypeRuleError(
+                    f"concat: an operand is {x}, expected {xs[0]} except on axis {axis}"
+                )
         total: Dim = 0
         for x in xs:
             total = total + x.shape[axis]
@@ -290,22 +308,30 @@ class Pad(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         if len(self.before) != x.rank or len(self.after) != x.rank:
-            raise TypeRuleError(f"pad: expected an amount for each axis of {x}")
-        if self.mode not in ("constant", "reflect", "edge", "wrap"):
-            raise TypeRuleError(f"pad: mode '{self.mode}' is not constant, reflect, edge or wrap")
+            raise TypeRuleError(
+                f"pad: before is {self.before} and after {self.after}, expected an amount for each "
+                f"axis of {x}"
+            )
+        check_choice(self, ("constant", "reflect", "edge", "wrap"), mode=self.mode)
         if self.mode == "constant" and not holds(x.dtype, self.value):
-            raise TypeRuleError(f"pad: {x} holds no {self.value}")
+            raise TypeRuleError(f"pad: value is {self.value}, expected a value of {x.dtype}")
         out = []
         for d, a, b in zip(x.shape, self.before, self.after, strict=True):
             if self.mode != "constant" and min(a, b) < 0:
-                raise TypeRuleError(f"pad: negative amounts go with mode constant only, not {self}")
+                raise TypeRuleError(
+                    f"pad: an amount is {min(a, b)}, expected 0 or more with mode '{self.mode}'"
+                )
             if self.mode != "constant" and d == 0 and (a or b):
-                raise TypeRuleError(f"pad: {x} has nothing to repeat along an axis of 0")
+                raise TypeRuleError(
+                    f"pad: x is {x}, expected an element to repeat with mode '{self.mode}'"
+                )
             if self.mode == "reflect" and known(d) and max(a, b) > max(d - 1, 0):
-                raise TypeRuleError(f"pad: reflect by {max(a, b)} reaches past an axis of {d}")
+                raise TypeRuleError(
+                    f"pad: an amount is {max(a, b)} with mode 'reflect', expected less than {d}"
+                )
             extent = d + a + b
             if known(extent) and extent < 0:
-                raise TypeRuleError(f"pad: axis of {d} cannot lose {-a - b} elements")
+                raise TypeRuleError(f"pad: amounts are {a} and {b}, expected at least {-d} in sum")
             out.append(extent)
         axes = (i for i in range(x.rank) if self.before[i] or self.after[i])
         return changed_along(self, x, axes, out)

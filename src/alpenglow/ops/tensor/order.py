@@ -37,7 +37,7 @@ class TopK(Primitive):
         axis = normal_axis(self, self.axis, x.rank)
         extent = x.shape[axis]
         if known(self.k) and not (self.k >= 0 and (not known(extent) or self.k <= extent)):
-            raise TypeRuleError(f"top_k: cannot take {self.k} of {extent} elements of {x}")
+            raise TypeRuleError(f"top_k: k is {self.k}, expected 0 to {extent} on axis {axis}")
         values = x.with_shape(self.k if i == axis else d for i, d in enumerate(x.shape))
         return values, values.with_dtype("i64")
 
@@ -86,7 +86,9 @@ class ReverseSequence(Primitive):
         batch = normal_axis(self, self.batch, x.rank)
         time = normal_axis(self, self.time, x.rank)
         if batch == time:
-            raise TypeRuleError(f"reverse_sequence: batch and time are both axis {batch} of {x}")
+            raise TypeRuleError(
+                f"reverse_sequence: batch and time are both axis {batch}, expected two axes"
+            )
         if lengths.shape != (x.shape[batch],):
             raise TypeRuleError(
                 f"reverse_sequence: lengths are {lengths}, expected one for each of "

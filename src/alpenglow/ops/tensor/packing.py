@@ -40,7 +40,9 @@ class PackConv(Primitive):
         o, i, *taps = w.shape
         blocks = (ceil_div(o, self.width), ceil_div(i, self.lanes))
         if self.lanes % self.dots:
-            raise TypeRuleError(f"pack_conv: {self.lanes} lanes do not divide by {self.dots}")
+            raise TypeRuleError(
+                f"pack_conv: lanes is {self.lanes}, expected a multiple of dots {self.dots}"
+            )
         inner = (self.width,) if self.dots == 1 else (self.width, self.dots)
         return w.with_shape((*blocks, *taps, self.lanes // self.dots, *inner))
 

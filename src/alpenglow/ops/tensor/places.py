@@ -21,4 +21,4 @@ def clamped(indices: Array, extent: int) -> Array:
 def check_reachable(op: Op, data: TensorType, axis: int, shape: tuple[Dim, ...]) -> None:
     """Raise TypeRuleError if an axis of no elements is read at all."""
     if data.shape[axis] == 0 and product(shape) != 0:
-        raise TypeRuleError(f"{op.name}: {data} has nothing to index on axis {axis}")
+        raise TypeRuleError(f"{op.name}: data is {data}, expected an element on axis {axis}")

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, known
-from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank, normal_axis
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.op import (
+    Examples,
+    Primitive,
+    check_dtype,
+    check_natural,
+    check_rank,
+    normal_axis,
+)
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.tensor.places import INDICES, check_reachable, clamped
 
@@ -32,12 +39,12 @@ class SumAt(Primitive):
         check_rank(self, "indices", indices, 2, 2)
         if indices.shape[1] != x.shape[axis]:
             raise TypeRuleError(
-                f"sum_at: indices {indices} do not name a place for each along axis {axis} of {x}"
+                f"sum_at: indices is {indices}, expected {x.shape[axis]} on axis 1 as {x} on axis "
+                f"{axis}"
             )
-        if weights is not None and weights != TensorType("f32", indices.shape):
-            raise TypeRuleError(f"sum_at: weights {weights} do not fit indices {indices}")
-        if known(self.extent) and self.extent < 0:
-            raise TypeRuleError(f"sum_at: extent {self.extent} is negative")
+        if weights is not None and weights != (wanted := TensorType("f32", indices.shape)):
+            raise TypeRuleError(f"sum_at: weights is {weights}, expected {wanted}")
+        check_natural(self, extent=self.extent)
         y = x.with_shape((*x.shape[:axis], self.extent, *x.shape[axis + 1 :]))
         check_reachable(self, y, axis, indices.shape)
         return y

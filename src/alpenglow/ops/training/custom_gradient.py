@@ -27,7 +27,7 @@ class CustomGradient(Composite):
             inputs = tuple(v.type for v in body.inputs.values())
             if inputs != wanted:
                 raise TypeRuleError(
-                    f"{self.name}: the region is of {_listed(inputs)}, expected {_listed(wanted)}"
+                    f"{self.name}: the region takes {_listed(inputs)}, expected {_listed(wanted)}"
                 )
             places = {f"d{i}": x for i, x in enumerate(xs)}
             for name, v in body.outputs.items():

@@ -8,7 +8,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Elementwise, Examples, check_dtype, check_rank
+from alpenglow.ir.op import Composite, Elementwise, Examples, check_choice, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, TensorType
 from alpenglow.ops.elementwise.arithmetic import Clip, Div, Mul, Neg, Sub
 from alpenglow.ops.elementwise.comparison import Equal
@@ -64,17 +64,15 @@ class NegativeLogLikelihoodLoss(Composite):
         check_dtype(self, "x", x, FLOATS)
         check_rank(self, "x", x, 2)
         check_dtype(self, "target", target, INDICES)
-        if self.reduction not in REDUCTIONS:
-            raise TypeRuleError(
-                f"{self.name}: reduction '{self.reduction}' is not {', '.join(REDUCTIONS)}"
-            )
+        check_choice(self, REDUCTIONS, reduction=self.reduction)
         batch, classes, *rest = x.shape
         if target.shape != (batch, *rest):
             raise TypeRuleError(f"{self.name}: target is {target}, expected [{batch},…] for {x}")
         if weight is not None and weight != x.with_shape((classes,)):
-            raise TypeRuleError(f"{self.name}: weight is {weight}, expected one for each of {x}")
+            wanted = x.with_shape((classes,))
+            raise TypeRuleError(f"{self.name}: weight is {weight}, expected {wanted}")
         if classes == 0:
-            raise TypeRuleError(f"{self.name}: {x} has no classes")
+            raise TypeRuleError(f"{self.name}: x is {x}, expected at least one class on axis 1")
         return x.with_shape(target.shape if self.reduction == "none" else ())
 
     def lower(self, b: Graph, x: Value, target: Value, weight: Value | None = None) -> Value:

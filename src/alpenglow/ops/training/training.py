@@ -290,7 +290,9 @@ def check_update(op: Op, rate: TensorType, step: TensorType, *xs: TensorType) ->
             f"{xs[0].dtype}"
         )
     if any(x != xs[0] for x in xs):
-        raise TypeRuleError(f"{op.name}: the operands are {', '.join(map(str, xs))}")
+        raise TypeRuleError(
+            f"{op.name}: operands are {', '.join(map(str, xs))}, expected equal types"
+        )
 
 
 def updates(dtype: str, step: int, count: int) -> tuple[Any, ...]:

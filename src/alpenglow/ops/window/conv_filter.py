@@ -36,10 +36,13 @@ class ConvFilter(Primitive):
         check_each(self, x.rank - 2, taps=self.taps)
         check_positive(self, group=self.group)
         if x.rank != dy.rank or x.dtype != dy.dtype or x.shape[1] % self.group:
-            raise TypeRuleError(f"conv_filter: {x} in {self.group} groups does not go with {dy}")
+            raise TypeRuleError(
+                f"conv_filter: x is {x} and dy {dy}, expected one rank and dtype and channels of x "
+                f"in {self.group} groups"
+            )
         w = x.with_shape((dy.shape[1], x.shape[1] // self.group, *self.taps))
         if (y := self.conv.infer(x, w)) != dy:
-            raise TypeRuleError(f"conv_filter: dy is {dy}, expected {y}, which Conv makes of {x}")
+            raise TypeRuleError(f"conv_filter: dy is {dy}, expected {y}, the result of conv on {x}")
         return w
 
     @property

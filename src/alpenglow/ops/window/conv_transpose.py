@@ -27,7 +27,7 @@ class Dilate(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         if len(self.steps) != x.rank or min(self.steps, default=1) < 1:
-            raise TypeRuleError(f"dilate: expected a positive step for each axis of {x}: {self}")
+            raise TypeRuleError(f"dilate: steps is {self.steps}, expected 1 or more by axis of {x}")
         shape = tuple(
             d if s == 1 or d == 0 else (d - 1) * s + 1
             for d, s in zip(x.shape, self.steps, strict=True)
@@ -73,7 +73,9 @@ class ConvTranspose(Composite):
         check_rank(self, "x", x, 3)
         check_rank(self, "w", w, x.rank, x.rank)
         if w.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
-            raise TypeRuleError(f"conv_transpose: element types differ: {x}, {w}, {bias}")
+            raise TypeRuleError(
+                f"conv_transpose: x is {x}, w {w} and bias {bias}, expected one dtype"
+            )
         n, spatial = x.shape[0], x.rank - 2
         lists = (("strides", self.strides, spatial), ("pads", self.pads, 2 * spatial),
                  ("dilations", self.dilations, spatial),
@@ -84,7 +86,10 @@ class ConvTranspose(Composite):
                     f"conv_transpose: {len(numbers)} {what} given, expected {count} for {x}"
                 )
         if min(*self.strides, *self.dilations, self.group) < 1:
-            raise TypeRuleError("conv_transpose: strides, dilations and groups must be positive")
+            raise TypeRuleError(
+                f"conv_transpose: strides are {self.strides}, dilations {self.dilations} and group "
+                f"{self.group}, expected 1 or more"
+            )
         if x.shape[1] != w.shape[0]:
             raise TypeRuleError(
                 f"conv_transpose: input has {x.shape[1]} channels but weights expect {w.shape[0]} "
@@ -92,7 +97,9 @@ class ConvTranspose(Composite):
                 hint="the layout may be NHWC; transpose it to NCHW",
             )
         if known(w.shape[0]) and w.shape[0] % self.group:
-            raise TypeRuleError(f"conv_transpose: {x} does not divide into {self.group} groups")
+            raise TypeRuleError(
+                f"conv_transpose: x is {x}, expected channels in {self.group} equal groups"
+            )
         outputs = w.shape[1] * self.group
         if bias is not None and bias.shape != (outputs,):
             raise TypeRuleError(f"conv_transpose: bias is {bias}, expected shape ({outputs},)")
@@ -101,10 +108,13 @@ class ConvTranspose(Composite):
 
     def _extent(self, i: int, extent: Dim, kernel: Dim) -> Dim:
         if not known(kernel) or kernel < 1:
-            raise TypeRuleError(f"conv_transpose: the window is {kernel} wide, expected a number")
+            raise TypeRuleError(f"conv_transpose: window is {kernel} wide, expected 1 or more")
         out = self._reach(i, extent, kernel)
         if extent == 0 or (known(out) and out < 1):
-            raise TypeRuleError(f"conv_transpose: nothing is left of an axis of {extent}")
+            raise TypeRuleError(
+                f"conv_transpose: axis {2 + i} is {extent} and {out} in the result, expected 1 or "
+                "more"
+            )
         return out
 
     def _reach(self, i: int, extent: Dim, kernel: int) -> Dim:

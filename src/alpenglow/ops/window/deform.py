@@ -44,7 +44,9 @@ class DeformConv(Composite):
         groups = self.offset_group
         channels = x.shape[1]
         if groups < 1 or (known(channels) and channels % groups):
-            raise TypeRuleError(f"deform_conv: {x} does not divide into {groups} groups of offsets")
+            raise TypeRuleError(
+                f"deform_conv: offset_group is {groups}, expected a divisor of {channels} channels"
+            )
         out = tuple(
             conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i], self.pads[i],
                         self.pads[rank + i], self.dilations[i])

@@ -198,7 +198,7 @@ class AveragePool(Primitive):
         spatial = x.type.shape[2:]
         if any(map(is_open, spatial)):
             raise UnsupportedError(
-                "gradient: average_pool has none for dynamic dimensions", hint=FIX_DIMENSIONS
+                "gradient: average_pool of dynamic dimensions is not supported", hint=FIX_DIMENSIONS
             )
         n, c, *places = dy.type.shape
         wide = in_floats(b, dy)
@@ -345,7 +345,9 @@ def pooled(
         for i in range(spatial)
     ]  # fmt: skip
     if (too_wide := pad_that_holds_a_window(kernel, pads, dilations)) is not None:
-        raise TypeRuleError(f"{op.name}: a pad of {too_wide} holds a whole window of {kernel}")
+        raise TypeRuleError(
+            f"{op.name}: a pad is {too_wide}, expected less than the dilated window {kernel}"
+        )
     end = 2 + spatial
     return changed_along(op, x, range(2, end), (*x.shape[:2], *out, *x.shape[end:]))
 

@@ -72,7 +72,7 @@ class OverlapAdd(Primitive):
         """Cut the windows out again: read the image at their places, and zeros around it."""
         if not x.type.static or not dy.type.static:
             raise UnsupportedError(
-                "gradient: overlap_add has none for dynamic dimensions", hint=FIX_DIMENSIONS
+                "gradient: overlap_add of dynamic dimensions is not supported", hint=FIX_DIMENSIONS
             )
         n, c, *image = dy.type.extents
         rank, size = len(image), int(np.prod(image, dtype=np.int64))
@@ -109,9 +109,11 @@ class MaxUnpool(Composite):
         check_dtype(self, "x", x, ALL)
         check_dtype(self, "indices", indices, {"i32", "i64"})
         if indices.shape != x.shape:
-            raise TypeRuleError(f"max_unpool: indices {indices} do not name places for {x}")
+            raise TypeRuleError(f"max_unpool: indices is {indices}, expected the shape of x {x}")
         if product(self.shape) == 0 and product(x.shape) != 0:
-            raise TypeRuleError(f"max_unpool: the elements of {x} have no place in {self.shape}")
+            raise TypeRuleError(
+                f"max_unpool: shape is {self.shape}, expected at least one element for {x}"
+            )
         return x.with_shape(self.shape)
 
     def lower(self, b: Graph, x: Value, indices: Value) -> Value:

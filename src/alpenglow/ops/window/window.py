@@ -26,19 +26,24 @@ def conv_extent(
     single one fits.
     """
     if known(kernel) and kernel < 1:
-        raise TypeRuleError(f"{op.name}: the window's extent is {kernel}, expected 1 or more")
+        raise TypeRuleError(f"{op.name}: window is {kernel} wide, expected 1 or more")
     if any(known(pad) and pad < 0 for pad in (before, after)):
-        raise TypeRuleError(f"{op.name}: padding by {before}+{after}, expected 0 or more")
+        raise TypeRuleError(f"{op.name}: pads are {before} and {after}, expected 0 or more")
     if any(known(pad) and pad > FARTHEST for pad in (before, after)):
-        raise TypeRuleError(f"{op.name}: padding by {before}+{after} is more than any tensor holds")
+        raise TypeRuleError(
+            f"{op.name}: pads are {before} and {after}, expected at most {FARTHEST}"
+        )
     if stride < 1 or dilation < 1:
-        raise TypeRuleError(f"{op.name}: strides and dilations must be positive")
+        raise TypeRuleError(
+            f"{op.name}: stride is {stride} and dilation {dilation}, expected 1 or more"
+        )
     span = (kernel - 1) * dilation + 1
     room = extent + before + after - span
     least = room + (stride - 1) if ceil else room
     if known(least) and least < 0:
         raise TypeRuleError(
-            f"{op.name}: a window of {span} does not fit into {extent} padded by {before}+{after}"
+            f"{op.name}: window is {span} wide, expected at most {span + least} for an axis of "
+            f"{extent} padded by {before} and {after}"
         )
     if ceil:
         assert known(span) and known(after), "the windows of pooling are of known extents"
