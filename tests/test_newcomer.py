@@ -38,7 +38,7 @@ def test_folders_and_empty_files_are_called_so(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").touch()
     with pytest.raises(ModelError, match="this is a folder"):
         ag.compile(tmp_path)
-    with pytest.raises(ModelError, match="it is empty"):
+    with pytest.raises(ModelError, match="the file is empty, expected"):
         ag.compile(tmp_path / "empty.onnx")
 
 
@@ -46,8 +46,8 @@ def test_folders_and_empty_files_are_called_so(tmp_path: Path) -> None:
     ("given", "says"),
     [
         ({"shapes": [1, 8]}, "expected a dict from names of inputs to shapes, as {'x'"),
-        ({"shapes": {"X": (1, 8)}}, "shapes names 'X', but the inputs are x"),
-        ({"shapes": {"x": (1, 9)}}, "shape (1, 9) does not fit it"),
+        ({"shapes": {"X": (1, 8)}}, "shapes names 'X', expected inputs: x"),
+        ({"shapes": {"x": (1, 9)}}, "shape of input 'x' is (1, 9), expected"),
         ({"threads": "4"}, "threads is '4', expected a number"),
         ({"options": {"numerics": "fast"}}, "expected Options(…)"),
         ({"target": "gpu"}, "try: 'opencl:0', or 'opencl:NAME', for a GPU that"),

@@ -94,13 +94,13 @@ def compiled() -> ag.Executable:
 # ── reading a model ──
 
 
-@says("this is no ONNX model, or it is truncated")
+@says("the file is not ONNX or truncated, expected a ModelProto")
 def a_pointer_of_git_lfs(folder: Path) -> None:
     Path("pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     ag.compile("pointer.onnx")
 
 
-@says("this is no ONNX model, or it is truncated")
+@says("the file is not ONNX or truncated, expected a ModelProto")
 def a_model_that_is_cut_off(folder: Path) -> None:
     ag.compile(product().SerializeToString()[:-20])
 
@@ -150,12 +150,12 @@ def an_operator_of_nobody(folder: Path) -> None:
     ag.compile(model([helper.make_node("Frobnicate", ["x"], ["y"])], {"x": (2,)}))
 
 
-@says("no opset is imported for domain '…'")
+@says("the opset of domain '…' is missing in opset_import")
 def a_domain_without_a_version(folder: Path) -> None:
     ag.compile(model([helper.make_node("Thing", ["x"], ["y"], domain="com.acme")], {"x": (2,)}))
 
 
-@says("…: cannot multiply … by …; expected …")
+@says("…: operands are … and …, expected …")
 def a_product_of_other_sizes(folder: Path) -> None:
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     ag.compile(model([node], {"x": (2, 7)}, {"w": weights(8, 4)}))
@@ -170,7 +170,7 @@ def a_tensor_beyond_all_memory(folder: Path) -> None:
 # ── shapes and options ──
 
 
-@says("shapes names '…', but the inputs are …")
+@says("shapes names '…', expected inputs: …")
 def shapes_by_another_name(folder: Path) -> None:
     ag.compile("model.onnx", shapes={"batch": (2, 8)})
 
@@ -180,7 +180,7 @@ def a_constant_of_float64(folder: Path) -> None:
     ag.compile("model.onnx", constants={"x": np.zeros((2, 8))})
 
 
-@says("input '…' is …; shape … does not fit it")
+@says("shape of input '…' is …, expected …")
 def a_shape_that_the_model_cannot_have(folder: Path) -> None:
     ag.compile("model.onnx", shapes={"x": (2, 9)})
 
@@ -251,7 +251,7 @@ def a_token_that_the_vocabulary_lacks(folder: Path) -> None:
     exe(np.array([0, 9, 1]))
 
 
-@says("…: cannot take … of …; the inputs are …")
+@says("…: k is …, expected …; the inputs are …")
 def more_than_there_is(folder: Path) -> None:
     ag.compile("sorts.onnx")(np.zeros(5, np.float32), np.array([9]))
 

@@ -443,7 +443,7 @@ def test_a_model_that_onnx_cannot_convert_says_so(
     monkeypatch.setattr(onnx.version_converter, "convert_version", refuse)
     made = plan(graph, None, QuantOptions(weights_only="int4"))
 
-    with pytest.raises(UnsupportedError, match=r"opset 17, scales need 21, .*no adapter for Odd"):
+    with pytest.raises(UnsupportedError, match=r"opset 17, expected 21 .*no adapter for Odd"):
         export(small(), made)
 
 

@@ -238,7 +238,7 @@ def test_a_split_into_more_parts_than_it_has_outputs_is_refused() -> None:
     node = helper.make_node("Split", ["x"], ["y", "z"], num_outputs=2**62)
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
 
-    with pytest.raises(ModelError, match="num_outputs is 4611686018427387904, but there are 2"):
+    with pytest.raises(ModelError, match="num_outputs is 4611686018427387904, expected 2"):
         ag.load(made([node], [info("x", (4, 3))], outputs))
 
 
@@ -262,7 +262,7 @@ def test_a_loss_without_classes_is_refused() -> None:
     exe = ag.compile(model)
 
     assert exe(np.ones((2, 3), np.float32), ints(0, 2)) == -1
-    with pytest.raises(AlpenglowError, match="has no classes"):
+    with pytest.raises(AlpenglowError, match="expected at least one class"):
         exe(np.ones((2, 0), np.float32), ints(0, 0))
 
 
@@ -271,7 +271,7 @@ def test_complex_numbers_are_padded_with_zeros_only() -> None:
     padded = ag.compile(single("Pad", [x, pads, np.zeros((), np.complex64)], 18, constants=[1, 2]))
 
     np.testing.assert_array_equal(padded(x), [0, 1 + 2j])
-    with pytest.raises(UnsupportedError, match=r"padded with 0, not with \(1\+0j\)"):
+    with pytest.raises(UnsupportedError, match=r"padding with \(1\+0j\) is not supported"):
         ag.load(single("Pad", [x, pads, np.ones((), np.complex64)], 18, constants=[1, 2]))
 
 
@@ -342,7 +342,7 @@ def test_windows_that_do_not_fit_are_refused_though_nobody_computes_them() -> No
 
     assert exe(np.ones((1, 1, 7), np.float32)).shape == (1, 1, 3)
     for m in (0, 1, 4):
-        with pytest.raises(AlpenglowError, match="a window of 5 does not fit"):
+        with pytest.raises(AlpenglowError, match="window is 5 wide, expected at most"):
             exe(np.ones((1, 1, m), np.float32))
 
 

@@ -175,7 +175,7 @@ def test_images_in_folders_are_samples(folder: Path) -> None:
 
     assert json.loads(done.stdout)["steps"] == 10
     (folder / "pictures" / "dark" / "0.png").write_bytes(b"no image")
-    assert "0.png, expected e.g. PNG or JPEG" in alpenglow("train model.onnx --data pictures", 2).stderr
+    assert "0.png, expected" in alpenglow("train model.onnx --data pictures", 2).stderr
 
 
 def test_images_are_grey_where_a_model_has_one_channel(tmp_path: Path) -> None:

@@ -81,13 +81,13 @@ def test_a_cycle_is_refused() -> None:
 
 
 def test_an_operand_from_nowhere_is_named() -> None:
-    with pytest.raises(ModelError, match=r"'w' is no graph input.*'it'"):
+    with pytest.raises(ModelError, match=r"'w' is unknown, expected a graph input.*'it'"):
         load(made([node("Add", ["x", "w"], ["y"])], [info("x")]))
 
 
 def test_names_are_given_once() -> None:
     twice = [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["y"])]
-    with pytest.raises(ModelError, match="'y' is made twice"):
+    with pytest.raises(ModelError, match="'y' is computed twice"):
         load(made(twice, [info("x")]))
     with pytest.raises(ModelError, match="2 inputs are called 'x'"):
         load(made([node("Relu", ["x"], ["y"])], [info("x"), info("x")]))
@@ -102,7 +102,7 @@ def test_names_are_given_once() -> None:
 def test_an_output_that_nothing_makes_is_named() -> None:
     with pytest.raises(ModelError, match="graph output 'z'"):
         load(made([node("Relu", ["x"], ["y"])], [info("x")], outputs=["z"]))
-    with pytest.raises(ModelError, match="'more' is an output that its operator does not have"):
+    with pytest.raises(ModelError, match="'more' is an output past those expected"):
         load(made([node("Relu", ["x"], ["a", "more"]), node("Neg", ["more"], ["y"])], [info("x")]))
 
 
@@ -119,14 +119,14 @@ def test_an_absurd_opset_is_refused() -> None:
     model = small()
     model.opset_import[0].version = 2**40
 
-    with pytest.raises(ModelError, match=f"opset {2**40}"):
+    with pytest.raises(ModelError, match=f"is {2**40}, expected 0 to"):
         load(model)
 
 
 def test_padding_beyond_all_measure_is_refused() -> None:
     pads = [2**62, 0, 0, 0]
 
-    with pytest.raises(AlpenglowError, match="more than any tensor holds"):
+    with pytest.raises(AlpenglowError, match="expected at most"):
         load(one("MaxPool", info("x", (1, 1, 4, 4)), kernel_shape=[2, 2], pads=pads))
 
 
@@ -140,7 +140,7 @@ def test_a_domain_without_opset_is_named() -> None:
     [
         ("If", r"condition 'x' is f32\[2,3\], expected bool"),
         ("Loop", "Loop: input 1 is missing"),
-        ("Scan", "Scan: 2 operands, 1 of them scanned, do not fit a body of 1 inputs"),
+        ("Scan", "Scan: 2 operands and num_scan_inputs 1, expected 1 operands"),
     ],
 )
 def test_control_flow_that_does_not_fit_is_named(op: str, says: str) -> None:
@@ -164,7 +164,7 @@ def test_a_branch_takes_no_inputs() -> None:
 
 def test_inputs_have_a_known_type() -> None:
     relu = [node("Relu", ["x"], ["y"])]
-    with pytest.raises(ModelError, match="input 'x' has no type"):
+    with pytest.raises(ModelError, match="input 'x': type is missing"):
         load(made(relu, [onnx.ValueInfoProto(name="x")]))
     with pytest.raises(ModelError, match="element type 99"):
         load(made(relu, [info("x", code=99)]))
@@ -182,9 +182,9 @@ def test_an_input_without_rank_is_known_when_the_model_runs() -> None:
 def test_what_is_no_tensor_of_numbers_is_refused_by_operators_on_numbers() -> None:
     relu = [node("Relu", ["x"], ["y"])]
     several = made(relu, [helper.make_tensor_sequence_value_info("x", F32, [2])])
-    with pytest.raises(ModelError, match=r"'x' is no tensor of numbers.*node Relu 'it'"):
+    with pytest.raises(ModelError, match=r"'x' holds no numbers, expected.*node Relu 'it'"):
         ag.compile(several)([np.zeros(2, np.float32)])
-    with pytest.raises(ModelError, match=r"'x' is no tensor of numbers.*node Relu 'it'"):
+    with pytest.raises(ModelError, match=r"'x' holds no numbers, expected.*node Relu 'it'"):
         ag.compile(made(relu, [info("x", code=TensorProto.STRING)]))(np.full((2, 3), "a"))
     with pytest.raises(FeedError, match="expected a sequence"):
         ag.compile(made([node("SequenceLength", ["x"], ["y"])], several.graph.input))(
@@ -253,17 +253,17 @@ def external(tensor: onnx.TensorProto, **given: object) -> onnx.TensorProto:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"location": "../x"}, "outside"),
-        ({"location": "/etc/hostname"}, "outside"),
-        ({"location": ""}, "outside"),
-        ({}, "outside"),
-        ({"location": "a\0b"}, "no path"),
+        ({"location": "../x"}, "expected a path in the model's folder"),
+        ({"location": "/etc/hostname"}, "expected a path in the model's folder"),
+        ({"location": ""}, "expected a path in the model's folder"),
+        ({}, "expected a path in the model's folder"),
+        ({"location": "a\0b"}, "expected a path"),
         ({"location": "w" * 5000}, "w"),
         ({"location": "absent"}, "missing"),
         ({"location": "."}, "missing"),
-        ({"location": "short"}, "needs 24 bytes"),
-        ({"location": "short", "offset": -4}, "needs 24 bytes"),
-        ({"location": "short", "length": 10}, "needs 24 bytes"),
+        ({"location": "short"}, "expected 24 within"),
+        ({"location": "short", "offset": -4}, "expected 24 within"),
+        ({"location": "short", "length": 10}, "expected 24 within"),
         ({"location": "short", "offset": "many"}, "offset"),
     ],
 )

@@ -185,7 +185,7 @@ def test_legacy_broadcast_places_the_second_operand() -> None:
     (actual,) = ours(single("Mul", [x, tail], 6, broadcast=1), [x, tail])
 
     np.testing.assert_array_equal(actual, x * tail)
-    with pytest.raises(ModelError, match="axis 3"):
+    with pytest.raises(ModelError, match="axis is 3"):
         ours(single("Add", [x, y], 6, broadcast=1, axis=3), [x, y])
     with pytest.raises(TypeRuleError, match="differ"):
         ours(single("Add", [x, y], 6), [x, y])
@@ -294,7 +294,7 @@ def test_cast_by_the_name_of_a_type() -> None:
     x = np.array([1.5, 2], "f4")
 
     assert ours(single("Cast", [x], 5, to="INT32"), [x])[0].tolist() == [1, 2]
-    with pytest.raises(ModelError, match="no element type"):
+    with pytest.raises(ModelError, match="to is 'NUMBER', expected an element type"):
         ours(single("Cast", [x], 5, to="NUMBER"), [x])
 
 
@@ -334,7 +334,7 @@ def test_prelu_with_a_slope_a_channel() -> None:
 
     expected = np.where(x < 0, x * slope.reshape(4, 1, 1), x)
     np.testing.assert_array_equal(actual, expected)
-    with pytest.raises(TypeRuleError, match="stretch"):
+    with pytest.raises(TypeRuleError, match="expected a type that broadcasts"):
         ours(single("PRelu", [x, slope], 9), [x, slope])
 
 
@@ -372,7 +372,7 @@ def test_constant_of_a_shape_that_is_an_operand() -> None:
     exe = ag.compile(single("ConstantOfShape", [np.array([1, 1])], 9))
     for shape in ([2, 3], [4, 1], [0, 5]):
         np.testing.assert_array_equal(exe(np.array(shape)), np.zeros(shape, np.float32))
-    with pytest.raises(FeedError, match=r"the shape is \(\w+\[0\]=2, \w+\[1\]=-1\); the inputs"):
+    with pytest.raises(FeedError, match=r"is \(\w+\[0\]=2, \w+\[1\]=-1\), expected .*; the inputs"):
         exe(np.array([2, -1]))
 
 

@@ -173,7 +173,7 @@ def test_one_row_is_not_reflected() -> None:
     model = node_model("Pad", {"x": drawn(1, 2)}, {"pads": ints(1, 0, 0, 0)}, opset=13,
                        mode="reflect")  # fmt: skip
 
-    with pytest.raises(TypeRuleError, match="reflect by 1 reaches past an axis of 1"):
+    with pytest.raises(TypeRuleError, match="is 1 with mode 'reflect', expected less than 1"):
         load(model)
 
 
@@ -189,7 +189,7 @@ def test_an_extent_too_small_for_its_slice_is_refused_when_bound() -> None:
         ("Unsqueeze", {"axes": ints(0, 0)}, {}, "distinct"),
         ("Slice", {"s": ints(0), "e": ints(1), "a": ints(5)}, {}, "axes"),
         ("Slice", {"s": ints(0), "e": ints(1), "a": ints(0), "t": ints(0)}, {}, "step"),
-        ("Split", {"n": ints(1, 1)}, {"axis": 1}, "add up"),
+        ("Split", {"n": ints(1, 1)}, {"axis": 1}, "expected a sum of"),
         ("Expand", {"shape": ints(2, 5)}, {}, "broadcast"),
         ("Tile", {"repeats": ints(2)}, {}, "repeats"),
         ("Pad", {"pads": ints(1, 2)}, {}, "pads"),

@@ -76,7 +76,7 @@ def test_onnx_nodes_behind_refused_ones_are_listed_too() -> None:
         "3 operators cannot be converted: "
         "Frobnicate (2 nodes at 'a', 'c'): there is no converter; "
         "wock:Jabber (1 node at 'd'): there is no converter; "
-        "Gemm (2 nodes at 'b', 'y'): i32 holds no 0.5"
+        "Gemm (2 nodes at 'b', 'y'): an attribute is 0.5, expected a value of i32"
     )
 
 
@@ -115,7 +115,8 @@ def test_a_single_refusal_of_a_converter_is_raised_as_it_is() -> None:
     with pytest.raises(UnsupportedError) as caught:
         ag.load(onnx_of("y = Gemm <alpha = 0.5> (x, x)"))
 
-    assert str(caught.value) == "i32 holds no 0.5   (node Gemm 'y', model)"
+    why = "an attribute is 0.5, expected a value of i32"
+    assert str(caught.value) == f"{why}   (node Gemm 'y', model)"
 
 
 def test_what_is_behind_a_value_of_unknown_type_is_not_looked_at() -> None:
@@ -125,7 +126,7 @@ def test_what_is_behind_a_value_of_unknown_type_is_not_looked_at() -> None:
 
     text = refused(model)
 
-    assert "Gemm (1 node at 'y'): i32 holds no 0.5" in text and "'b'" not in text
+    assert "Gemm (1 node at 'y'): an attribute is 0.5, expected" in text and "'b'" not in text
 
 
 def test_a_wrong_declaration_behind_a_refusal_is_not_blamed() -> None:
@@ -142,7 +143,7 @@ def test_damage_elsewhere_is_raised_at_once() -> None:
     nodes = "a = Frobnicate(x) b = MatMul(x, w) y = Neg(b)"
     model = onnx_of(nodes, signature="(int32[2,2] x, int32[3,3] w) => (int32[2,2] y)")
 
-    with pytest.raises(TypeRuleError, match="cannot multiply"):
+    with pytest.raises(TypeRuleError, match="mat_mul: operands are"):
         ag.load(model)
 
 
@@ -189,7 +190,7 @@ def test_a_refusal_in_a_short_branch_leaves_the_choice_to_the_call(taken: str) -
     assert isinstance(loaded, ag.Graph if valid else StagedModel)
     assert exe(np.array(False), x).tolist() == (-x).tolist()
     if not valid:
-        with pytest.raises(UnsupportedError, match=r"i32 holds no 0\.5"):
+        with pytest.raises(UnsupportedError, match=r"is 0\.5, expected a value of i32"):
             exe(np.array(True), x)
 
 
@@ -197,7 +198,7 @@ def test_a_refusal_beside_a_branch_that_is_refused_is_the_only_one() -> None:
     text = IF.format(taken="Gemm <alpha = 0.5> (x, x)") + " z = Gemm <alpha = 0.25> (x, x)"
     model = onnx_of(text, signature="(bool c, int32[2,2] x) => (int32[2,2] y, int32[2,2] z)")
 
-    assert refused(model) == "i32 holds no 0.25"
+    assert refused(model) == "an attribute is 0.25, expected a value of i32"
 
 
 def test_a_short_branch_of_stablehlo_that_is_refused_is_taken_by_the_call() -> None:

@@ -132,15 +132,18 @@ def scanning(node: onnx.NodeProto, body: onnx.GraphProto, batched: bool) -> Scan
     lengths = inputs.pop(0) if batched and inputs else ""
     if not 0 < scanned <= len(inputs) or len(body.input) != len(inputs):
         raise ModelError(
-            f"Scan: {len(inputs)} operands, {scanned} of them scanned, do not fit a body of "
-            f"{len(body.input)} inputs"
+            f"Scan: {len(inputs)} operands and num_scan_inputs {scanned}, expected "
+            f"{len(body.input)} operands for the body and num_scan_inputs of 1 to that"
         )
     if not all(inputs):
-        raise ModelError("Scan: an operand is left out")
+        raise ModelError(f"Scan: input {list(node.input).index('')} is missing")
     states = len(inputs) - scanned
     results = len(node.output) - states
     if results < 0 or len(body.output) != len(node.output):
-        raise ModelError(f"Scan: the body has {len(body.output)} outputs for {len(node.output)}")
+        raise ModelError(
+            f"Scan: the body has {len(body.output)} outputs and the node {len(node.output)}, "
+            f"expected equal numbers, at least {states}"
+        )
     rows, made = [0] * scanned, [0] * results
     if batched:
         axes, reverse = [*rows, *made], [*settings.get("directions", rows), *made]
@@ -150,7 +153,9 @@ def scanning(node: onnx.NodeProto, body: onnx.GraphProto, batched: bool) -> Scan
             for what in ("axes", "directions")
         )
     if len(axes) != scanned + results or len(reverse) != scanned + results:
-        raise ModelError(f"Scan: axes {axes} or directions {reverse} are not {scanned + results}")
+        raise ModelError(
+            f"Scan: axes are {axes} and directions {reverse}, expected {scanned + results} of each"
+        )
     along = tuple(Along(a, bool(r)) for a, r in zip(axes, reverse, strict=True))
     return Scanning(tuple(inputs), states, along, batched, lengths)
 

@@ -74,8 +74,8 @@ def _modern(model: onnx.ModelProto, plan: Plan) -> onnx.ModelProto:
         except (RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UnsupportedError(
-                f"the model is of opset {opset}, scales need {needed}, and ONNX cannot convert it: "
-                f"{reason}"
+                f"the model has opset {opset}, expected {needed} or more for the scales, and the "
+                f"version converter of ONNX failed: {reason}"
             ) from None
     model.ir_version = max(model.ir_version, 10 if needed == 21 else 8)
     initial = {t.name for t in model.graph.initializer}

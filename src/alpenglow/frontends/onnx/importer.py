@@ -111,7 +111,9 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
         if elements is None:
             raise Needed(name, v)
         if elements.size != 1:
-            raise ModelError(f"'{name}' is a number of turns, and has {elements.size} elements")
+            raise ModelError(
+                f"'{name}' is a number of iterations of {elements.size} elements, expected one"
+            )
         (extent,) = elements.reshape(-1).tolist()
         return extent if at_least_0(extent) else 0
 
@@ -127,8 +129,8 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
                 self._tied[id(array)] = self.g.constant(array, name, copy=False)
             return self._variable(name, self._tied[id(array)])
         if name in self.given.others:
-            raise ModelError(f"'{name}' is no tensor of numbers, as this operator expects")
-        raise ModelError(f"input '{name}' is an output that its operator does not have")
+            raise ModelError(f"'{name}' holds no numbers, expected a tensor of numbers")
+        raise ModelError(f"input '{name}' is an output past those expected of its operator")
 
     def _variable(self, name: str, v: Value) -> Value:
         """Return v, but no constant if something is differentiated by it: it must not be folded."""
@@ -234,7 +236,9 @@ def missing(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) -> list[
     for node in nodes:
         domain, opset = domain_of(node), opset_of(node, opsets)
         if opset is None:
-            raise ModelError(f"no opset is imported for domain '{domain}'", node=label(node))
+            raise ModelError(
+                f"the opset of domain '{domain}' is missing in opset_import", node=label(node)
+            )
         if not domain and node.op_type in (*LOOPS, "If"):
             found += [r for g in graphs_of(node) for r in missing(g.node, opsets)]
             continue

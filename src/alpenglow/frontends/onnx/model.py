@@ -115,7 +115,7 @@ class OnnxModel(StagedModel):
         self.outputs = {o.name: declared(o, labels) for o in source.output}
         if len(self.outputs) < len(source.output):
             twice = [n for n, c in Counter(o.name for o in source.output).items() if c > 1]
-            raise ModelError(f"{len(source.output)} outputs, of which '{twice[0]}' is given twice")
+            raise ModelError(f"output '{twice[0]}' is given twice, expected different names")
         self._infos = {i.name: i for i in (*source.value_info, *source.output)}
         values: dict[str, Any] = {}
         self._numbers: dict[str, Array] = {}
@@ -123,10 +123,12 @@ class OnnxModel(StagedModel):
         self._opsets = opsets
         self._folder = folder
         if source.sparse_initializer:
-            raise UnsupportedError("the model has sparse initializers")
+            raise UnsupportedError("sparse initializers are not supported; supported: dense")
         for tensor in source.initializer:
             if tensor.name in values:
-                raise ModelError(f"two initializers are called '{tensor.name}'")
+                raise ModelError(
+                    f"two initializers are called '{tensor.name}', expected different names"
+                )
             if tensor.data_type == onnx.TensorProto.STRING:
                 values[tensor.name] = string_tensor(tensor)
             else:
@@ -244,7 +246,7 @@ class OnnxModel(StagedModel):
                 g.output(name, importer.values[name])
             elif not importer.later and name in self.outputs and name not in g.outputs:
                 if name not in importer.values and name not in here:
-                    raise ModelError(f"graph output '{name}' is made by no node")
+                    raise ModelError(f"graph output '{name}' is unknown, expected a node output")
                 if name not in known.others:
                     g.output(name, importer.find(name))
         g.prune()

@@ -173,7 +173,8 @@ def check_alike(
     if odd:
         other = next(name for name in strings if not is_number(name))
         raise FeedError(
-            f"{node.op_type}: '{odd}' holds numbers, but '{other}' does not", node=label(node)
+            f"{node.op_type}: '{odd}' holds numbers, expected strings as '{other}'",
+            node=label(node),
         )
 
 

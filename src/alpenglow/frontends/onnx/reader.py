@@ -38,13 +38,14 @@ def read(
 def parse(data: bytes, file: str, aside: bool) -> tuple[onnx.ModelProto, list[LongList]]:
     """Parse serialised bytes, long lists `aside`; raise ModelError if they are no model."""
     if not data:
-        raise ModelError("this is no ONNX model: it is empty", file=file)
+        raise ModelError("the file is empty, expected an ONNX model", file=file)
     proto = onnx.ModelProto()
     rest, lists = taken_out(data) if aside else (data, [])
     try:
         proto.ParseFromString(rest)
     except DecodeError as error:
-        raise ModelError("this is no ONNX model, or it is truncated", file=file) from error
+        what = "the file is not ONNX or truncated, expected a ModelProto"
+        raise ModelError(what, file=file) from error
     return proto, lists
 
 
@@ -54,18 +55,20 @@ def checked(proto: onnx.ModelProto, file: str, lists: list[LongList]) -> onnx.Mo
     Raises ModelError if it lacks what all must have.
     """
     if not proto.HasField("graph") or not proto.opset_import:
-        raise ModelError("this is no ONNX model: it has no graph or imports no opset", file=file)
+        raise ModelError("graph or opset_import is missing, expected an ONNX model", file=file)
     for name in names(proto):
         # Protocol buffers hand out text that is no UTF-8 as bytes.
         if not isinstance(name, str):
-            raise ModelError(f"the name {name!r} is no UTF-8; the file is damaged", file=file)
+            raise ModelError(f"a name is {name!r}, expected UTF-8; the file is damaged", file=file)
     for o in (*proto.opset_import, *(o for f in proto.functions for o in f.opset_import)):
         if not 0 <= o.version < 1 << 31:
-            raise ModelError(f"opset {o.version} of domain '{o.domain}' is none", file=file)
+            what = f"opset of domain '{o.domain}' is {o.version}, expected 0 to {(1 << 31) - 1}"
+            raise ModelError(what, file=file)
     for a in attributes(proto):
         # One that was put back looks so.
         if a.type in KINDS.values() and a.HasField("t"):
-            raise ModelError(f"attribute '{a.name}' holds a list and a tensor", file=file)
+            what = f"attribute '{a.name}' holds a list and a tensor, expected one of them"
+            raise ModelError(what, file=file)
     put_back(proto.graph, lists)
     try:
         return inlined(proto, has_form)

@@ -75,8 +75,8 @@ class Inner:
         g = graph_of(self.node, self.attribute)
         if len(operands) != len(g.input):
             raise ModelError(
-                f"{self.node.op_type}: {self.attribute} has {len(g.input)} inputs for "
-                f"{len(operands)} operands"
+                f"{self.node.op_type}: {self.attribute} has {len(g.input)} inputs, expected "
+                f"{len(operands)}"
             )
         names = {n: f"{prefix}{g.name}/{n}" for n in defined(g)}
         names |= zip((i.name for i in g.input), operands, strict=True)

@@ -129,7 +129,7 @@ def elements(numbers: float | Sequence[float], dtype: str) -> Array:
     """Return numbers as an array; raise UnsupportedError if the type does not hold them."""
     for number in np.asarray(numbers, object).flat:
         if not holds(dtype, number):
-            raise UnsupportedError(f"{dtype} holds no {number}")
+            raise UnsupportedError(f"an attribute is {number}, expected a value of {dtype}")
     return np.asarray(numbers, DTYPES[dtype])
 
 

@@ -30,7 +30,7 @@ def attention(s: Site) -> Made:
     k, v = (by_head(s, s.input(i), "kv_num_heads") for i in (1, 2))
     past, lengths = (s.optional(4), s.optional(5)), s.optional(6)
     if (past[0] is None) != (past[1] is None) or (past[0] is not None and lengths is not None):
-        raise s.wrong("past_key goes with past_value, and without nonpad_kv_seqlen")
+        raise s.wrong("expected past_key and past_value, nonpad_kv_seqlen, or none of them")
     if any(v is not None and v.type.rank != 4 for v in past):
         raise s.wrong(f"past_key is {past[0]}, expected [B,H,T,E]")
     offset: Dim = 0
@@ -178,10 +178,10 @@ RULES = {
 def split_last(s: Site, x: Value, heads: int) -> Value:
     """Return x[B, T, H·D] as [B, T, H, D]."""
     if x.type.rank != 3 or heads < 1:
-        raise s.wrong(f"{x.type} has no {heads} heads")
+        raise s.wrong(f"an operand is {x.type} of {heads} heads, expected rank 3 and a head")
     size = x.type.shape[2]
     if known(size) and size % heads:
-        raise s.wrong(f"{x.type} does not divide into {heads} heads")
+        raise s.wrong(f"an operand is {x.type}, expected a last axis of {heads} equal heads")
     return s.g(Reshape((*x.type.shape[:2], heads, size // heads)), x)
 
 
@@ -189,7 +189,7 @@ def split_last(s: Site, x: Value, heads: int) -> Value:
 def causal_conv_with_state(s: Site) -> Made:
     x, w, past = s.input(0), s.input(1), s.optional(3)
     if x.type.rank != 3 or w.type.rank != 3:
-        raise s.wrong(f"x is {x.type} and weight is {w.type}")
+        raise s.wrong(f"input is {x.type} and weight {w.type}, expected rank 3")
     batch, channels, steps = x.type.shape[0], fixed(x.type.shape[1]), x.type.shape[2]
     before = w.type.shape[2] - 1
     if past is None:
@@ -198,7 +198,7 @@ def causal_conv_with_state(s: Site) -> Made:
     y = s.g(Conv(group=channels), whole, w, s.optional(2))
     function = s.attribute("activation", "none")
     if function not in ("none", "silu", "swish"):
-        raise s.wrong(f"activation is '{function}'")
+        raise s.wrong(f"activation is '{function}', expected none, silu or swish")
     if function != "none":
         y = s.g(Swish(1.0), y)
     state = s.g(Slice((0, 0, steps), (batch, channels, before), (1, 1, 1)), whole)

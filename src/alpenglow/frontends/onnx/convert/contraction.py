@@ -16,7 +16,7 @@ from alpenglow.ops.window.conv_transpose import ConvTranspose
 def gemm(s: Site) -> Made:
     x, y, bias = s.input(0), s.input(1), s.optional(2)
     if x.type.rank != 2 or y.type.rank != 2:
-        raise s.wrong(f"operands {x.type} and {y.type} are no matrices")
+        raise s.wrong(f"A is {x.type} and B {y.type}, expected rank 2")
     x = s.g(Transpose((1, 0)), x) if s.attribute("transA", 0) else x
     y = s.g(Transpose((1, 0)), y) if s.attribute("transB", 0) else y
     alpha, beta = s.attribute("alpha", 1.0), s.attribute("beta", 1.0)
@@ -39,7 +39,7 @@ def conv_transpose(s: Site) -> Made:
     extra = s.attribute("output_padding", (0,) * spatial)
     mode = s.attribute("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise s.wrong(f"auto_pad '{mode}' is not defined")
+        raise s.wrong(f"auto_pad is '{mode}', expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
     wanted = s.attribute("output_shape", ())[-spatial:]
     pads = s.attribute("pads", (0,) * (2 * spatial)) if mode == "NOTSET" else (0,) * (2 * spatial)
     if wanted or mode.startswith("SAME"):

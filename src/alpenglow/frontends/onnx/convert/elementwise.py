@@ -45,7 +45,10 @@ def two(name: str, op: Op) -> None:
             axis = s.attribute("axis", x.type.rank - y.type.rank)
             behind = x.type.rank - (axis + x.type.rank if axis < 0 else axis) - y.type.rank
             if behind < 0:
-                raise ModelError(f"{name}: axis {axis} puts {y.type} outside of {x.type}")
+                raise ModelError(
+                    f"{name}: axis is {axis} for operands {x.type} and {y.type}, expected at most "
+                    f"{x.type.rank - y.type.rank}"
+                )
             placed = s.g(Reshape((*y.type.shape, *[1] * behind)), y) if behind else y
             y = stretch(s.g, placed, x.type.shape)
         return s.g(op, x, y)
@@ -312,7 +315,7 @@ def bound(v: Value | None, default: float) -> float:
 def cast_by_name(s: Site) -> Made:
     to = str(s.needed("to"))
     if to not in onnx.TensorProto.DataType.keys():  # noqa: SIM118  (no dict)
-        raise s.wrong(f"to is '{to}', which is no element type")
+        raise s.wrong(f"to is '{to}', expected an element type such as FLOAT")
     return s.cast(s.input(0), element_type(onnx.TensorProto.DataType.Value(to), "Cast: to"))
 
 

@@ -38,14 +38,14 @@ def constant(s: Site) -> Made:
         return s.g.constant(np.array(value, FORMS[form]))
     if form in ("value_string", "value_strings"):
         raise s.refuse("strings are not supported")
-    raise s.wrong(f"'{form}' is none of value, {', '.join(FORMS)}")
+    raise s.wrong(f"an attribute is '{form}', expected value, {', '.join(FORMS)}")
 
 
 @on("ConstantOfShape")
 def constant_of_shape(s: Site) -> Made:
     shape = s.dims(0)
     if any(known(d) and d < 0 for d in shape):
-        raise s.wrong(f"the shape is {shape}")
+        raise s.wrong(f"input is {shape}, expected extents of 0 or more")
     value = s.attribute("value", np.zeros(1, np.float32))
     if value.size != 1:
         raise s.wrong(f"value has {value.size} elements, expected one")
@@ -64,7 +64,7 @@ def number_range(s: Site) -> Made:
         return measured_range(s, dtype)
     start, limit, step = (number(s, i) for i in range(3))
     if step == 0:
-        raise s.wrong("delta is 0")
+        raise s.wrong("delta is 0, expected another number")
     return s.g(Range(max(math.ceil((limit - start) / step), 0), start, step, dtype))
 
 
@@ -84,7 +84,7 @@ def integer_range(s: Site, dtype: str) -> Made:
     """Return a range of integers whose start and limit may hold symbols."""
     (first,), (last,), (delta,) = s.dims(0), s.dims(1), s.ints(2)
     if delta == 0:
-        raise s.wrong("delta is 0")
+        raise s.wrong("delta is 0, expected another number")
     reach = last - first if delta > 0 else first - last
     count: Dim = reach if abs(delta) == 1 else ceil_div(reach, abs(delta))
     if not presume(reach, ">="):

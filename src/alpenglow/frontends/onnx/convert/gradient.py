@@ -23,13 +23,13 @@ def gradient(s: Site) -> Made:
     xs, zs = s.needed("xs"), s.attribute("zs", ())
     names, inputs = [*xs, *zs], s.required()
     if len(inputs) != len(names):
-        raise s.wrong(f"{len(inputs)} inputs for {len(names)} names in xs and zs")
+        raise s.wrong(f"{len(inputs)} inputs, expected one for each of {len(names)} xs and zs")
     named, y = [s.named(n) for n in names], s.named(s.needed("y"))
     if len(set(named)) < len(named):
         raise s.wrong(f"of {', '.join(names)} two are one value, expected independent")
     for name, own, other in zip(names, named, inputs, strict=True):
         if own.type != other.type:
-            raise s.wrong(f"'{name}' is {own.type}, but the input for it {other.type}")
+            raise s.wrong(f"the input for '{name}' is {other.type}, expected {own.type}")
     for name, v in ((s.needed("y"), y), *zip(xs, named, strict=False)):
         if v.type.dtype not in FLOATS:
             raise s.wrong(f"'{name}' is {v.type}, expected floats")
@@ -45,5 +45,5 @@ def check_determined(g: Graph, name: str, y: Value, leaves: Sequence[Value]) -> 
     for v in read - stop:
         if v.producer is None and v.array is None:
             raise UnsupportedError(
-                f"Gradient: '{name}' is computed from '{v.name}' too, which neither xs nor zs name"
+                f"Gradient: '{name}' is also computed from '{v.name}', expected in xs or zs"
             )

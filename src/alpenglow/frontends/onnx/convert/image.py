@@ -21,10 +21,10 @@ MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 def image_decoder(s: Site) -> Made:
     pixels = s.attribute("pixel_format", "RGB")
     if pixels not in MODES:
-        raise s.wrong(f"pixel_format '{pixels}' is not {', '.join(MODES)}")
+        raise s.wrong(f"pixel_format is '{pixels}', expected one of: {', '.join(MODES)}")
     stream = s.input(0).type
     if stream.dtype != "u8" or stream.rank != 1:
-        raise s.wrong(f"the stream is {stream}, expected u8 with one axis")
+        raise s.wrong(f"encoded_stream is {stream}, expected u8 of rank 1")
     # The extents of an image are in its stream, which thus must be known.
     return s.g.constant(decoded(s.constant(0).tobytes(), pixels))
 
@@ -42,7 +42,7 @@ def decoded(stream: bytes, pixels: str) -> Array:
         with pillow.open(io.BytesIO(stream)) as image:
             array = np.asarray(image.convert(MODES[pixels]))
     except broken as error:
-        raise ModelError(f"ImageDecoder: the stream is no image: {error}") from error
+        raise ModelError(f"ImageDecoder: expected an image in encoded_stream: {error}") from error
     if pixels == "Grayscale":
         array = array[:, :, None]
     return np.ascontiguousarray(array[:, :, ::-1] if pixels == "BGR" else array)

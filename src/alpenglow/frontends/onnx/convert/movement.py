@@ -34,11 +34,11 @@ def reshaped(s: Site, wanted: tuple[Dim, ...]) -> Value:
     for i, d in enumerate(wanted):
         if d == 0 and not keep_zero:
             if i >= x.type.rank:
-                raise s.wrong(f"shape {wanted} copies axis {i}, which {x.type} lacks")
+                raise s.wrong(f"shape is {wanted}, expected no 0 at {i} for {x.type}")
             d = x.type.shape[i]
         shape.append(d)
     if shape.count(-1) > 1:
-        raise s.wrong(f"shape {wanted} leaves more than one extent open")
+        raise s.wrong(f"shape is {wanted}, expected at most one -1")
     if -1 in shape:
         for i, d in enumerate(wanted):
             if d != -1 and not keep_zero and i < x.type.rank and d != x.type.shape[i]:
@@ -51,7 +51,7 @@ def flatten(s: Site) -> Made:
     x = s.input(0)
     axis = s.attribute("axis", 1)
     if not -x.type.rank <= axis <= x.type.rank:
-        raise s.wrong(f"axis {axis} is not in {x.type}")
+        raise s.wrong(f"axis is {axis}, expected {-x.type.rank} to {x.type.rank}")
     axis += x.type.rank if axis < 0 else 0
     return s.g(Reshape((product(x.type.shape[:axis]), product(x.type.shape[axis:]))), x)
 
@@ -76,7 +76,7 @@ def squeezed(s: Site, axes: tuple[int, ...] | None) -> Value:
         gone = set(normal_axes(s, axes, len(shape)))
     for i in gone:
         if known(shape[i]) and shape[i] != 1:
-            raise s.wrong(f"axis {i} of {x.type} has not extent 1")
+            raise s.wrong(f"axis {i} of {x.type} is {shape[i]}, expected 1")
     return s.g(Reshape(tuple(d for i, d in enumerate(shape) if i not in gone)), x)
 
 
@@ -155,7 +155,7 @@ def pad(s: Site) -> Made:
         return padded(s, pads, value)
     axes = normal_axes(s, s.ints(3), x.type.rank)
     if len(pads) != 2 * len(axes):
-        raise s.wrong(f"{len(pads)} pads given for {len(axes)} axes")
+        raise s.wrong(f"{len(pads)} pads given, expected {2 * len(axes)} for axes {axes}")
     full = [0] * (2 * x.type.rank)
     for i, axis in enumerate(axes):
         full[axis], full[x.type.rank + axis] = pads[i], pads[len(axes) + i]
@@ -171,11 +171,11 @@ def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
     x = s.input(0)
     rank, mode = x.type.rank, s.attribute("mode", "constant")
     if len(pads) != 2 * rank:
-        raise s.wrong(f"{len(pads)} pads given for {x.type}, expected two an axis")
+        raise s.wrong(f"{len(pads)} pads given, expected {2 * rank} for {x.type}")
     before, after = pads[:rank], pads[rank:]
     if isinstance(value, complex):
         if value != 0:
-            raise s.refuse(f"complex numbers are padded with 0, not with {value}")
+            raise s.refuse(f"padding with {value} is not supported; supported for complex: 0")
         value = 0.0
     if mode == "constant":
         if any(p < 0 for p in pads if is_open(p)):
@@ -214,7 +214,7 @@ def center_crop_pad(s: Site) -> Made:
     rank = x.type.rank
     axes = normal_axes(s, s.attribute("axes", tuple(range(rank))), rank)
     if len(axes) != len(wanted):
-        raise s.wrong(f"{len(wanted)} extents given for {len(axes)} axes")
+        raise s.wrong(f"shape has {len(wanted)} elements, expected {len(axes)} for axes {axes}")
     before, after = [0] * rank, [0] * rank
     for axis, size in zip(axes, wanted, strict=True):
         extent = fixed(x.type.shape[axis])
@@ -229,7 +229,7 @@ def depth_to_space(s: Site) -> Made:
     x, b = s.input(0), block_size(s)
     c = x.type.shape[1]
     if known(c) and c % (b * b):
-        raise s.wrong(f"{c} channels do not fill blocks of {b}x{b}")
+        raise s.wrong(f"input has {c} channels, expected a multiple of blocksize² {b * b}")
     return movement.depth_to_space(s.g, x, b, is_depth_first(s))
 
 
@@ -237,7 +237,7 @@ def depth_to_space(s: Site) -> Made:
 def space_to_depth(s: Site) -> Made:
     x, b = s.input(0), block_size(s)
     if any(known(d) and d % b for d in x.type.shape[2:]):
-        raise s.wrong(f"{x.type} does not divide into blocks of {b}x{b}")
+        raise s.wrong(f"input is {x.type}, expected spatial axes in multiples of blocksize {b}")
     return movement.space_to_depth(s.g, x, b, is_depth_first(s))
 
 
@@ -245,7 +245,7 @@ def is_depth_first(s: Site) -> bool:
     """Return True if channels are places in blocks first; raise ModelError for an unknown mode."""
     mode = s.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
-        raise s.wrong(f"mode '{mode}' is not DCR or CRD")
+        raise s.wrong(f"mode is '{mode}', expected DCR or CRD")
     return bool(mode == "DCR")
 
 
@@ -277,5 +277,5 @@ def normal_axes(s: Site, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Return axes counted from the front; raise ModelError if one is out of range or repeated."""
     normal = tuple(a + rank if a < 0 else a for a in axes)
     if any(not 0 <= a < rank for a in normal) or len(set(normal)) != len(normal):
-        raise s.wrong(f"{axes} are not distinct axes of a tensor of rank {rank}")
+        raise s.wrong(f"axes are {axes}, expected distinct axes of a tensor of rank {rank}")
     return normal

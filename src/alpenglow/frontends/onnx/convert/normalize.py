@@ -87,7 +87,10 @@ def instance_normalization(s: Site) -> Made:
 def group_normalization_scaled_by_group(s: Site) -> Made:
     x, groups = s.input(0), s.needed("num_groups")
     if x.type.rank < 2 or groups < 1:
-        raise s.wrong(f"{x.type} has no {groups} groups of channels")
+        raise s.wrong(
+            f"X is {x.type} and num_groups {groups}, expected rank 2 or more and num_groups 1 or "
+            "more"
+        )
     count = x.type.shape[1]
     operands = []
     for v in (s.input(1), s.input(2)):

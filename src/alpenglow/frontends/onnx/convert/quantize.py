@@ -42,7 +42,7 @@ def quantize_linear(s: Site) -> Made:
     dtype = element_type(to, "QuantizeLinear: output_dtype") if to else "u8"
     if zero is not None:
         if to and zero.type.dtype != dtype:
-            raise s.wrong(f"zero point is {zero.type}, output_dtype {dtype}")
+            raise s.wrong(f"output_dtype is {dtype}, expected that of the zero point {zero.type}")
         dtype = zero.type.dtype
     precision = division(s, s.input(1).type.dtype)
     scale, zero = parameters(s, s.input(1), zero, x.type, dtype)
@@ -82,10 +82,10 @@ def parameters(
         zero = s.g.constant(np.zeros((), t.with_dtype(dtype).numpy))
     # ONNX's own tests have scalars beside vectors of one element.
     elif zero.type.shape != scale.type.shape and not (single(zero) and single(scale)):
-        raise s.wrong(f"scale is {scale.type}, but the zero point {zero.type}")
+        raise s.wrong(f"zero point is {zero.type}, expected the shape of the scale {scale.type}")
     axis, block = s.attribute("axis", 1), s.attribute("block_size", 0)
     if scale.type.rank and not -t.rank <= axis < t.rank and scale.type.shape != (1,):
-        raise s.wrong(f"axis {axis} is not in {t}")
+        raise s.wrong(f"axis is {axis}, expected {-t.rank} to {t.rank - 1} for {t}")
     if block:
         spread = [v if not v.type.rank else blocks(s, v, t, axis % t.rank, block)
                   for v in (scale, zero)]  # fmt: skip

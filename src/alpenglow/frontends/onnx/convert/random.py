@@ -63,7 +63,7 @@ def multinomial(s: Site) -> Made:
         raise s.wrong(f"input 0 is {x.type}, expected batch and classes")
     draws = s.attribute("sample_size", 1)
     if draws < 0:
-        raise s.wrong(f"sample_size is {draws}")
+        raise s.wrong(f"sample_size is {draws}, expected 0 or more")
     wide = x if x.type.dtype == "f64" else s.g(Cast("f32"), x)
     most = stretch(s.g, s.g(ReduceMax((1,), True), wide), wide.type.shape)
     totals = s.g(CumSum(1), s.g(Exp(), s.g(Sub(), wide, most)))

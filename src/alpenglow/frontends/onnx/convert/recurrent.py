@@ -128,7 +128,7 @@ def layer(
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     name = s.attribute("direction", "forward")
     if name not in directions:
-        raise s.wrong(f"direction '{name}' is not {', '.join(directions)}")
+        raise s.wrong(f"direction is '{name}', expected one of: {', '.join(directions)}")
     count = len(directions[name])
     if r.type.shape[0] != count:
         raise s.wrong(f"R is {r.type}, expected {count} directions ({name})")
@@ -157,7 +157,10 @@ def hidden_size(s: Site, gates: int) -> int:
     units = r.shape[2]
     named = s.attribute("hidden_size", units)
     if not known(units) or named != units or w.shape[1:] != (gates * units, x.shape[2]):
-        raise s.wrong(f"W {w} and R {r} do not fit X {x} with hidden_size {named}")
+        raise s.wrong(
+            f"W is {w} and R {r}, expected [directions,{gates * units},{x.shape[2]}] and "
+            f"[directions,{gates * units},{units}] with hidden_size {named}"
+        )
     return units
 
 
@@ -221,7 +224,7 @@ def activations(
     flat: list[Activation] = []
     for name in (n.lower() for n in names):
         if name not in FORMULAS:
-            raise s.wrong(f"activation '{name}' is not {', '.join(FORMULAS)}")
+            raise s.wrong(f"an activation is '{name}', expected one of: {', '.join(FORMULAS)}")
         alpha, beta = DEFAULTS.get(name, (0.0, 0.0))
         takes = TAKES.get(name, 0)
         alpha = float(alphas.pop(0)) if takes >= 1 and alphas else alpha

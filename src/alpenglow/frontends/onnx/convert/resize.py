@@ -83,7 +83,7 @@ def image(s: Site) -> Value:
     """Return input 0, of numbers that can be weighted here: ONNX has complex ones, too."""
     x = s.input(0)
     if x.type.dtype in COMPLEX:
-        raise s.refuse(f"{x.type} holds complex numbers")
+        raise s.refuse(f"input 0 is {x.type}, complex dtypes are not supported")
     return x
 
 
@@ -106,7 +106,9 @@ def extents(s: Site, axes: tuple[int, ...]) -> ResizedExtents:
     if policy == "stretch":
         return ResizedExtents(tuple(sizes), ())
     if policy not in ("not_larger", "not_smaller"):
-        raise s.wrong(f"keep_aspect_ratio_policy '{policy}' is not defined")
+        raise s.wrong(
+            f"keep_aspect_ratio_policy is '{policy}', expected stretch, not_larger or not_smaller"
+        )
     return same_ratio(shape, tuple(sizes), axes, policy)
 
 
@@ -118,7 +120,9 @@ def same_ratio(
     for axis in axes:
         d, size = fixed(shape[axis]), fixed(sizes[axis])
         if d == 0:
-            raise ModelError(f"Resize: an empty axis cannot get extent {size} in proportion")
+            raise ModelError(
+                f"Resize: axis {axis} is empty, expected an element with keep_aspect_ratio_policy"
+            )
         ratios.append(size / d)
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     kept = list(sizes)
@@ -131,7 +135,7 @@ def scaled(s: Site, shape: tuple[Dim, ...], scales: tuple[float, ...]) -> tuple[
     """Return each extent times its scale, rounded down; an open one by an exact fraction."""
     check_count(s, "scales", len(scales), len(shape))
     if any(not 0 < f < float("inf") for f in scales):
-        raise s.wrong(f"scales {scales} are not positive")
+        raise s.wrong(f"scales is {scales}, expected finite numbers above 0")
     sizes: list[Dim] = []
     for d, f in zip(shape, scales, strict=True):
         if isinstance(d, int):

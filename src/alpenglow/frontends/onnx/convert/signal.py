@@ -36,7 +36,7 @@ def spectrum(s: Site, axis: int) -> Value:
     inverse, onesided = bool(s.attribute("inverse", 0)), bool(s.attribute("onesided", 0))
     rank = x.type.rank
     if not -rank <= axis < rank or axis % rank == rank - 1:
-        raise s.wrong(f"axis {axis} is no axis of signals of {x.type}")
+        raise s.wrong(f"axis is {axis}, expected an axis of {x.type} before the last")
     extent = x.type.shape[axis]
     length: Dim = 2 * (extent - 1) if inverse and onesided else extent
     if s.optional(1) is not None:
@@ -74,8 +74,8 @@ def mel_weight_matrix(s: Site) -> Made:
     low, high = (float(s.single(i, s.constant(i).reshape(-1).tolist())) for i in (3, 4))
     if bins < 0 or length < 1 or rate < 1 or not 0 <= low <= high < np.inf:
         raise s.wrong(
-            f"cannot make {bins} bands from {low} to {high} Hz of {length} samples"
-            f" at {rate} Hz"
+            f"num_mel_bins is {bins}, dft_length {length}, sample_rate {rate} and the edges {low} "
+            f"and {high} Hz, expected bins of 0, length and rate of 1 or more, 0 ≤ lower ≤ upper"
         )
     weights = mel_weights(bins, length, rate, low, high)
     return s.g.constant(weights.astype(TensorType(output_type(s), ()).numpy))

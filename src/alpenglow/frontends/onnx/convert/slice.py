@@ -37,9 +37,12 @@ def sliced(
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise s.wrong(f"starts {starts}, ends {ends}, axes {axes}, steps {steps} differ")
+        raise s.wrong(
+            f"starts is {starts}, ends {ends}, axes {axes} and steps {steps}, expected equal "
+            "numbers of elements"
+        )
     if 0 in steps:
-        raise s.wrong("a step is 0")
+        raise s.wrong(f"steps is {steps}, expected no 0")
     first: list[Dim] = [0] * x.type.rank
     sizes = list(x.type.shape)
     strides = [1] * x.type.rank
@@ -72,20 +75,20 @@ def parts(s: Site, sizes: tuple[Dim, ...] | None) -> list[Value]:
     if sizes is None:
         sizes = equal_sizes(s, extent, s.attribute("num_outputs", len(s.outputs)))
     if not presume(sum(sizes) - extent, "=="):
-        raise s.wrong(f"sizes {sizes} do not add up to {extent}, axis {axis} of {x.type}")
+        raise s.wrong(f"split is {sizes}, expected a sum of {extent}, axis {axis} of {x.type}")
     if len(sizes) != len(s.outputs):
-        raise s.wrong(f"{len(sizes)} parts for {len(s.outputs)} outputs")
+        raise s.wrong(f"split has {len(sizes)} sizes, expected {len(s.outputs)} as outputs")
     return pieces(s.g, x, axis, sizes)
 
 
 def equal_sizes(s: Site, extent: Dim, count: int) -> tuple[Dim, ...]:
     """Return the extents of `count` parts; only since opset 18 may the last be smaller."""
     if count < 1:
-        raise s.wrong(f"cannot make {count} parts")
+        raise s.wrong(f"num_outputs is {count}, expected 1 or more")
     if count != len(s.outputs):
-        raise s.wrong(f"num_outputs is {count}, but there are {len(s.outputs)} outputs")
+        raise s.wrong(f"num_outputs is {count}, expected {len(s.outputs)} as outputs")
     if known(extent) and extent % count and s.opset < 18:
-        raise s.wrong(f"{extent} elements do not divide into {count} equal parts")
+        raise s.wrong(f"the axis has {extent} elements, expected a multiple of {count} outputs")
     if not known(extent):
         # Whatever is left over goes another way: see `presume`.
         presume(extent % count, "==")

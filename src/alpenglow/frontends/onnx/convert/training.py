@@ -113,7 +113,7 @@ def updated(s: Site, op: Op, parts: int) -> list[Value]:
     rate, step, *rest = s.required()
     count = len(rest) // parts
     if count == 0 or len(rest) % parts:
-        raise s.wrong(f"{len(rest)} tensors are no {parts} for each variable")
+        raise s.wrong(f"{len(rest)} tensors after R and T, expected {parts} for each variable")
     number, updates = s.reshaped(step, ()), []
     for i in range(count):
         mine = rest[i::count]

@@ -44,7 +44,7 @@ def affine_grid(s: Site) -> Made:
         raise s.wrong(f"size has {len(size)} elements, expected 4 or 5")
     batch = theta.type.shape[0]
     if known(size[0]) and known(batch) and batch != size[0]:
-        raise s.wrong(f"size {size} does not go with {theta.type}")
+        raise s.wrong(f"size is {size}, expected batch {batch} as theta {theta.type}")
     return s.g(AffineGrid(size[2:], bool(s.attribute("align_corners", 0))), theta)
 
 
@@ -77,7 +77,9 @@ def roi_align_whole(s: Site) -> Made:
 def roi_align(s: Site) -> Made:
     mode = s.attribute("coordinate_transformation_mode", "half_pixel")
     if mode not in ("half_pixel", "output_half_pixel"):
-        raise s.wrong(f"coordinate_transformation_mode '{mode}' is not defined")
+        raise s.wrong(
+            f"coordinate_transformation_mode is '{mode}', expected half_pixel or output_half_pixel"
+        )
     return aligned_regions(s, mode == "half_pixel")
 
 
@@ -116,7 +118,10 @@ def col2im(s: Site) -> Made:
     x, image, block = s.input(0), s.dims(1), s.ints(2)
     rank = len(block)
     if x.type.rank != 3 or len(image) != rank or not rank:
-        raise s.wrong(f"{x.type}, image {image} and block {block} do not go together")
+        raise s.wrong(
+            f"input is {x.type}, image_shape {image} and block_shape {block}, expected rank 3 and "
+            "as many image axes as block axes"
+        )
     ones = (1,) * rank
     pads = s.attribute("pads", (0,) * (2 * rank))
     op = OverlapAdd(image, s.attribute("strides", ones), pads, s.attribute("dilations", ones))
@@ -126,7 +131,7 @@ def col2im(s: Site) -> Made:
     taps = product(block)
     channels = x.type.shape[1]
     if not known(taps) or taps < 1 or (known(channels) and channels % taps):
-        raise s.wrong(f"{x.type} does not divide into blocks of {block}")
+        raise s.wrong(f"input is {x.type}, expected axis 1 in multiples of block_shape {block}")
     places = tuple(
         conv_extent(op, d, block[i], op.strides[i], pads[i], pads[rank + i], op.dilations[i])
         for i, d in enumerate(image)
@@ -143,7 +148,10 @@ def max_unpool(s: Site) -> Made:
     rank = len(kernel)
     strides, pads = s.attribute("strides", (1,) * rank), s.attribute("pads", (0,) * (2 * rank))
     if x.type.rank != rank + 2 or len(strides) != rank or len(pads) != 2 * rank:
-        raise s.wrong(f"the window {kernel} does not fit {x.type}")
+        raise s.wrong(
+            f"kernel_shape is {kernel}, strides {strides} and pads {pads}, expected one, one and "
+            f"two numbers for each spatial axis of {x.type}"
+        )
     if s.optional(2) is not None:
         # The indices count in the tensor that was pooled, and that is the one asked for.
         return unpooled(s, s.dims(2), x, indices)

@@ -66,7 +66,7 @@ def window(s: Site) -> tuple[Numbers, Numbers, Numbers, Numbers, bool]:
     """Return the kernel, strides, pads, dilations and ceil of a pooling."""
     x, kernel = s.input(0), s.needed("kernel_shape")
     if len(kernel) != x.type.rank - 2:
-        raise s.wrong(f"kernel_shape {kernel} does not fit {x.type}")
+        raise s.wrong(f"kernel_shape is {kernel}, expected {x.type.rank - 2} numbers for {x.type}")
     return kernel, *sliding(s, kernel), bool(s.attribute("ceil_mode", 0))
 
 
@@ -100,7 +100,7 @@ def spatial_axes(s: Site) -> tuple[int, ...]:
     """Return all axes of input 0 but the first two; raise ModelError if it lacks those."""
     x = s.input(0).type
     if x.rank < 2:
-        raise s.wrong(f"{x} has no channels")
+        raise s.wrong(f"input 0 is {x}, expected rank 2 or more")
     return tuple(range(2, x.rank))
 
 
@@ -118,7 +118,7 @@ def product(s: Site, x: Value, y: Value) -> Value:
 def matrices(s: Site, x: Value, y: Value) -> tuple[Value, Value, Callable[[Value], Value]]:
     """Return x and y as NumPy's matmul sees them, and what drops the axes of vectors again."""
     if x.type.rank == 0 or y.type.rank == 0:
-        raise s.wrong(f"operands {x.type} and {y.type} need at least one axis")
+        raise s.wrong(f"operands are {x.type} and {y.type}, expected rank 1 or more")
     row, column = x.type.rank == 1, y.type.rank == 1
     x = s.g(Reshape((1, *x.type.shape)), x) if row else x
     y = s.g(Reshape((*y.type.shape, 1)), y) if column else y
@@ -141,13 +141,13 @@ def padding(
     if mode == "VALID":
         return (0,) * (2 * len(extents))
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
-        raise s.wrong(f"auto_pad '{mode}' is not defined")
+        raise s.wrong(f"auto_pad is '{mode}', expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
     lower, pairs = mode == "SAME_LOWER", []
     for axis, (d, k, step, dilation) in enumerate(
         zip(extents, kernel, strides, dilations, strict=True)
     ):
         if not known(k):
-            raise s.refuse(f"auto_pad {mode} needs a known window, not {k}")
+            raise s.refuse(f"auto_pad {mode} with a dynamic window ({k}) is not supported")
         span = int(k - 1) * dilation + 1
         ends = None
         if known(d) or step == 1 or not s.attribute("ceil_mode", 0):

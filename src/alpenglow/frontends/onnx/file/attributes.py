@@ -82,7 +82,7 @@ def element_type(code: int, what: str) -> str:
         return ELEMENTS[code]
     known = {v: k for k, v in onnx.TensorProto.DataType.items()}
     if code not in known or code == onnx.TensorProto.UNDEFINED:
-        raise ModelError(f"{what} has element type {code}, which ONNX does not define")
+        raise ModelError(f"{what} has element type {code}, expected a TensorProto.DataType")
     raise UnsupportedError(f"{what} has element type {known[code]}, which is not supported")
 
 
@@ -103,7 +103,9 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
     counts = Counter(a.name for a in node.attribute)
     for name, count in counts.items():
         if count > 1:
-            raise ModelError(f"{node.op_type}: attribute '{name}' is given {count} times")
+            raise ModelError(
+                f"{node.op_type}: attribute '{name}' is given {count} times, expected once"
+            )
     for a in node.attribute:
         known = schema.attributes.get(a.name)
         kind = onnx.AttributeProto.AttributeType.Name(a.type)
@@ -113,7 +115,7 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
                 f"{node.op_type}: attribute '{a.name}' is of type {kind}, expected {wanted}"
             )
         if a.name in POSITIVE and min(a.ints, default=1) < 1:
-            raise ModelError(f"{node.op_type}: {a.name} {list(a.ints)} are not all positive")
+            raise ModelError(f"{node.op_type}: {a.name} is {list(a.ints)}, expected 1 or more each")
     for name, known in schema.attributes.items():
         if known.required and name not in counts:
             raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
@@ -219,8 +221,8 @@ def string_tensor(tensor: onnx.TensorProto) -> Array:
     size = math.prod(tensor.dims)
     if any(d < 0 for d in tensor.dims) or size != len(tensor.string_data):
         raise ModelError(
-            f"tensor '{tensor.name}' has {len(tensor.string_data)} strings for the shape "
-            f"{list(tensor.dims)}"
+            f"tensor '{tensor.name}' has {len(tensor.string_data)} strings, expected as many as "
+            f"its shape {list(tensor.dims)} has elements"
         )
     array = np.empty(size, object)
     array[:] = [s.decode("utf-8", "replace") for s in tensor.string_data]
@@ -232,13 +234,17 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> Array:
     what = f"tensor '{tensor.name}'"
     dtype = element_type(tensor.data_type, what)
     if any(d < 0 for d in tensor.dims) or math.prod(tensor.dims) > MOST_ELEMENTS:
-        raise ModelError(f"{what} has the shape {list(tensor.dims)}")
+        raise ModelError(
+            f"{what} has shape {list(tensor.dims)}, expected extents of 0 or more and at most "
+            f"{MOST_ELEMENTS} elements"
+        )
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, what, TensorType(dtype, tuple(tensor.dims)), folder)
     try:
         array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ModelError(f"{what} does not hold {list(tensor.dims)} of {dtype}: {error}") from error
+        wanted = TensorType(dtype, tuple(tensor.dims))
+        raise ModelError(f"{what}: expected the elements of {wanted}: {error}") from error
     assert NAMES[array.dtype] == dtype
     return np.asarray(array)
 
@@ -246,26 +252,36 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> Array:
 def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path | None) -> Array:
     entries = {e.key: e.value for e in tensor.external_data}
     if folder is None:
-        raise ModelError(f"{what} is stored outside the model, which was not given as a file")
+        raise ModelError(
+            f"{what} has external data, expected a model that is a file",
+            hint="the path of the model in place of its bytes or ModelProto",
+        )
     stored = -(-t.size * width(t.dtype) // 8)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", stored))
     except ValueError as error:
-        raise ModelError(f"{what}: external data has offset or length {entries}") from error
+        raise ModelError(
+            f"{what}: external data is {entries}, expected integers as offset and length"
+        ) from error
     location = entries.get("location", "")
     try:
         path = (folder / location).resolve()
         there = path.is_file()
     except (OSError, ValueError, RuntimeError) as error:  # too long, a zero byte, links in a circle
-        raise ModelError(f"{what}: external data '{location}' is no path: {error}") from error
+        raise ModelError(
+            f"{what}: location of external data is '{location}', expected a path: {error}"
+        ) from error
     if not location or not path.is_relative_to(folder.resolve()):
-        raise ModelError(f"{what}: external data '{location}' is outside the model's folder")
+        raise ModelError(
+            f"{what}: location of external data is '{location}', expected a path in the model's "
+            "folder"
+        )
     if not there:
         raise ModelError(f"{what}: external data file '{location}' is missing")
     if length != stored or offset < 0 or offset + length > path.stat().st_size:
         raise ModelError(
-            f"{what} needs {stored} bytes; '{location}' has {path.stat().st_size}, "
-            f"and {length} from {offset} on were named"
+            f"{what}: external data is {length} bytes at offset {offset} of '{location}', expected "
+            f"{stored} within the {path.stat().st_size} bytes of the file"
         )
     if path.stat().st_nlink > 1:
         warnings.warn(
@@ -286,9 +302,12 @@ def _content(path: Path, offset: int, nbytes: int, what: str) -> Array:
         with path.open("rb") as file:
             count = read_into(file.fileno(), offset, memory.data)
     except OSError as error:
-        raise ModelError(f"{what}: cannot read '{path.name}': {error.strerror}") from error
+        reason = error.strerror
+        raise ModelError(f"{what}: expected a readable '{path.name}': {reason}") from error
     if count < nbytes:
-        raise ModelError(f"{what}: external data file '{path.name}' is being written")
+        raise ModelError(
+            f"{what}: external data file '{path.name}' is being written, expected {nbytes} bytes"
+        )
     return sealed(memory)
 
 
@@ -311,9 +330,9 @@ def tensor_type(info: onnx.ValueInfoProto, labels: Labels) -> TensorType:
     what = f"input '{info.name}'"
     kind = info.type.WhichOneof("value")
     if kind is None:
-        raise ModelError(f"{what} has no type")
+        raise ModelError(f"{what}: type is missing")
     if kind != "tensor_type":
-        raise UnsupportedError(f"{what} is a {kind}; only tensors are supported")
+        raise UnsupportedError(f"{what} is a {kind}, which is not supported; supported: tensors")
     if not info.type.tensor_type.HasField("shape"):
         raise UnsupportedError(f"{what} has no rank", hint="run ONNX shape inference on the model")
     dtype = element_type(info.type.tensor_type.elem_type, what)
@@ -321,7 +340,9 @@ def tensor_type(info: onnx.ValueInfoProto, labels: Labels) -> TensorType:
     for i, d in enumerate(info.type.tensor_type.shape.dim):
         if is_fixed(d):
             if not 0 <= d.dim_value <= MOST_ELEMENTS:
-                raise ModelError(f"{what} has extent {d.dim_value} on axis {i}")
+                raise ModelError(
+                    f"{what} has extent {d.dim_value} on axis {i}, expected 0 to {MOST_ELEMENTS}"
+                )
             shape.append(d.dim_value)
         else:
             shape.append(labels[label_of(info, i)])

@@ -30,7 +30,7 @@ def typed_inputs(
     wanted = [i for i in source.input if i.name not in initial]
     for name, count in Counter(i.name for i in wanted).items():
         if count > 1:
-            raise ModelError(f"{count} inputs are called '{name}'")
+            raise ModelError(f"{count} inputs are called '{name}', expected different names")
     names = [i.name for i in wanted]
     if not isinstance(shapes, Mapping):
         raise OptionError(
@@ -39,13 +39,13 @@ def typed_inputs(
         )
     for name in shapes:
         if name not in names:
-            raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(names)}")
+            raise ModelError(f"shapes names '{name}', expected inputs: {', '.join(names)}")
     labels = labels_of(source)
     types: dict[str, TensorType | None] = {}
     extents: dict[str, Dim] = {}
     for info in wanted:
         if info.type.WhichOneof("value") is None:
-            raise ModelError(f"input '{info.name}' has no type")
+            raise ModelError(f"input '{info.name}': type is missing")
         t = declared(info, labels)
         if t is not None and info.name in shapes:
             fixed = bound(info.name, t, shapes[info.name])
@@ -73,7 +73,7 @@ def constant_inputs(
             continue
         kind = kind_of(infos[name], name)
         if kind is None or kind.what != "tensor":
-            raise OptionError(f"constant '{name}' would be a {kind}; only a tensor can be one")
+            raise OptionError(f"constant '{name}' is a {kind}, expected a tensor")
         arrays[name] = constant(name, value, kind.dtype, kind.shape)
     return arrays
 
@@ -152,10 +152,10 @@ def bound(name: str, t: TensorType, shape: Sequence[int]) -> TensorType:
     """Return t with its open extents taken from `shape`; raise ModelError where they disagree."""
     integers = isinstance(shape, Sequence) and all(isinstance(d, int | np.integer) for d in shape)
     if not integers or isinstance(shape, bytes):
-        raise ModelError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
+        raise ModelError(f"shape of input '{name}' is {shape!r}, expected integers for {t}")
     fits = len(shape) == t.rank and all(
         isinstance(want, Sym) or want == got for want, got in zip(t.shape, shape, strict=True)
     )
     if not fits or min(shape, default=0) < 0:
-        raise ModelError(f"input '{name}' is {t}; shape {tuple(shape)} does not fit it")
+        raise ModelError(f"shape of input '{name}' is {tuple(shape)}, expected {t}")
     return t.with_shape(int(d) for d in shape)

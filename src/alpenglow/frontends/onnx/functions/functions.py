@@ -47,10 +47,12 @@ OPSET = "alpenglow.opset"
 MOST_NODES = 1 << 18
 """Calls that make more nodes than this are a mistake in the file."""
 
-TOO_MANY = "calls of functions make more than {} nodes"
+TOO_MANY = "calls of functions expand to more than {} nodes, which is the limit"
 
 DEEPEST = 64
 """Functions that call each other deeper than this are a mistake in the file."""
+
+TOO_DEEP = f"functions call each other more than {DEEPEST} deep, which is the limit"
 
 SMALL = 1024
 """Initializers of up to so many elements may be shapes, which type inference reads."""
@@ -80,7 +82,7 @@ def inlined(proto: onnx.ModelProto, keep: Keep) -> onnx.ModelProto:
         if not inliner.count:
             return proto
         proto = model
-    raise ModelError(f"functions call each other more than {DEEPEST} deep")
+    raise ModelError(TOO_DEEP)
 
 
 def opset_of(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int | None:
@@ -88,7 +90,8 @@ def opset_of(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int | None:
     for entry in node.metadata_props:
         if entry.key == OPSET:
             if not entry.value.isdecimal() or len(entry.value) > 9:
-                raise ModelError(f"the opset is '{entry.value}', no number", node=called(node))
+                what = f"opset is '{entry.value}', expected an integer of at most 9 digits"
+                raise ModelError(what, node=called(node))
             return int(entry.value)
     return opsets.get(domain_of(node))
 
@@ -194,9 +197,10 @@ class Inliner:
         key = domain_of(node), node.op_type, node.overload
         if key in scope.calls:
             circle = " → ".join(name for _, name, _ in (*scope.calls, key))
-            raise ModelError(f"a function calls itself: {circle}", node=called(node))
+            what = f"a function calls itself ({circle}), expected no recursion"
+            raise ModelError(what, node=called(node))
         if len(scope.calls) == DEEPEST:
-            raise ModelError(f"functions call each other more than {DEEPEST} deep")
+            raise ModelError(TOO_DEEP)
         for graph in graphs_in(node):
             self._mark_all(graph, scope)
         nodes = Inlining(node, definition, self.taken).nodes()
@@ -244,7 +248,7 @@ class Inliner:
             )
         except (ValueError, RuntimeError) as error:
             raise ModelError(
-                f"{node.op_type} has no such form: {error}", node=called(node)
+                f"{node.op_type}: expected a form that ONNX defines: {error}", node=called(node)
             ) from error
         return of_schema(schema, body) if body else None
 
@@ -282,7 +286,8 @@ def local_functions(proto: onnx.ModelProto) -> dict[Key, Definition]:
         domain = "" if body.domain == "ai.onnx" else body.domain
         key = domain, body.name, body.overload
         if key in definitions:
-            raise ModelError(f"two functions are called '{':'.join(filter(None, key))}'")
+            name = ":".join(filter(None, key))
+            raise ModelError(f"two functions are called '{name}', expected different names")
         definitions[key] = Definition(body, {a.name: a for a in body.attribute_proto}, local=True)
     return definitions
 

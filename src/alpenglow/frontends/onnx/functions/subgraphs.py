@@ -70,7 +70,7 @@ def ordered(source: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> lis
     for node in source.node:
         for out in node.output:
             if out and (out in makers or out in ready):
-                raise ModelError(f"'{out}' is made twice", node=label(node))
+                raise ModelError(f"'{out}' is computed twice, expected once", node=label(node))
             if out:
                 makers[out] = node
     ready |= outer - makers.keys()
@@ -79,7 +79,7 @@ def ordered(source: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> lis
         for name in names:
             if name not in ready and name not in makers:
                 raise ModelError(
-                    f"input '{name}' is no graph input, no initializer and no node's output",
+                    f"input '{name}' is unknown, expected a graph input, initializer or output",
                     node=label(node),
                 )
     order: list[onnx.NodeProto] = []
@@ -93,7 +93,8 @@ def ordered(source: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> lis
             else:
                 later.append((node, names))
         if len(later) == len(waiting):
-            raise ModelError(f"{len(later)} nodes form a cycle", node=label(later[0][0]))
+            what = f"{len(later)} nodes form a cycle or read from one, expected none"
+            raise ModelError(what, node=label(later[0][0]))
         waiting = later
     return order
 
