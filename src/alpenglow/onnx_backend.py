@@ -7,7 +7,7 @@ backend through it.
     outputs = onnx_backend.prepare(model).run([x])
 
 The device is CPU, our target `cpu`, or INTERPRETER, NumPy instruction by instruction; the keyword
-`target` names any other.  What is compiled is what `alpenglow.compile` makes.
+`target` names any other.  Models are compiled by `alpenglow.compile`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AlpenglowBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """Return the compiled model; `target=` is used in place of that of the device."""
+        """Return the compiled model; `target=` replaces the target of the device."""
         target = kwargs.get("target")
         return Prepared(model, target_of(device) if target is None else target)
 
@@ -71,9 +71,9 @@ class AlpenglowBackend(Backend):
         outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Return the outputs of a single node.  What it omits is None in `inputs`, or left out.
+        """Return the outputs of one node.  An input that it omits is None in `inputs` or left out.
 
-        `opset_version` is that of the node's domain, by default the newest that onnx knows.
+        `opset_version` is the opset of the node's domain, by default the newest that onnx knows.
         """
         opset = kwargs.pop("opset_version", None)
         feeds = named(node, inputs if isinstance(inputs, list | tuple) else [inputs])

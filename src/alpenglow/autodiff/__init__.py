@@ -1,6 +1,6 @@
 """Reverse-mode differentiation: `gradients` appends to a graph what computes its derivatives.
 
-With `custom_gradient` somebody says what they are.
+`custom_gradient` states them.
 """
 
 from alpenglow.autodiff.custom import custom_gradient, stop_gradient

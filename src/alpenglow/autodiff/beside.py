@@ -1,4 +1,4 @@
-"""Gradients that cannot stand in the class of their operator, for they need what is built on it.
+"""Gradients that are not in the class of their operator, since they need modules that import it.
 
 A broadcast is undone by a sum, and a sum by a broadcast; one of the two files must come first.
 Each of the three products of a convolution is differentiated by the other two.
@@ -199,7 +199,7 @@ def x_log1p_y(op: XLog1pY, b: Graph, dz: Value, x: Value, y: Value) -> list[Valu
 def _times_log(b: Graph, log: Op, number: Value, dz: Value, x: Value, y: Value) -> list[Value]:
     """Return the gradients dz log(number) by x and dz x / number by y.
 
-    Where x is 0 and the number is not positive, both are 0.
+    If x is 0 and the number is not positive, both are 0.
     """
     wide_x, wide_y, number, dz = (in_floats(b, v) for v in (x, y, number, dz))
     zero = filled(b, 0, number)

@@ -30,7 +30,7 @@ def guards_left(
 ) -> Mapping[Edge, Sequence[Guard]]:  # fmt: skip
     """Return the guards of nodes that their operands lack, for each edge that has any.
 
-    Gradients of ys go back to xs through these nodes, which stand in order, and through values that
+    Gradients of ys go back to xs through these nodes, which are in order, and through values that
     are `moving`.  Neither ys nor xs are guarded.
     """
     if not any(isinstance(n.op, Where) and n.op.lazy for n in nodes):

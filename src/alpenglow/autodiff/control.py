@@ -1,10 +1,11 @@
 """Gradients of control flow: of loops whose count is known, and of branches.
 
 The gradient of a loop is a loop over the same iterations in the opposite order.  It carries the
-gradients of the carried values and stacks those of scanned rows.  Each iteration recomputes the
-body from the values that were carried into it and from its products, which the forward loop stacks
-for this.  The gradient of a captured value is a sum over all iterations: for weights it is one
-product of stacked rows after the loop (`autodiff/totals.py`), any other is added up in the loop.
+gradients of the carried values and stacks the gradients of scanned rows.  Each iteration recomputes
+the body from the values that were carried into it and from its products, which the forward loop
+stacks for this.  The gradient of a captured value is a sum over all iterations: for weights it is
+one product of stacked rows after the loop (`autodiff/totals.py`), any other is added up in the
+loop.
 The gradient of a branch is a branch on the same condition, which recomputes the region that ran.
 The results are loops and branches, so they have gradients as well.
 
@@ -38,11 +39,11 @@ Grads = list[Value | None]
 Seeds = Sequence[tuple[Value, Value | None]]
 
 Sweep = Callable[[Graph, Sequence[Node], Seeds, Sequence[Value | None]], Grads]
-"""Appends to a graph the gradients of values, for those of values that its nodes make of them."""
+"""A function that appends the gradients of values, from the gradients of results of nodes."""
 
 
 def pull_back(sweep: Sweep, g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]) -> Grads:
-    """Return the gradients of the `wanted` operands of a loop or branch, for those of its results.
+    """Return the gradients of the `wanted` operands of a loop or branch, from `dys` of its results.
 
     Raises UnsupportedError for a loop whose count is not known.
     """
@@ -69,7 +70,7 @@ class _Back:
 
     region: Graph
     xs: list[Value]
-    """Inputs that stand for those of the forward region."""
+    """Inputs that replace the inputs of the forward region."""
     dys: dict[int, Value]
     """Inputs that are gradients of outputs of the forward region, by the number of the output."""
     dxs: Grads
@@ -79,7 +80,7 @@ class _Back:
 
 
 def _back(sweep: Sweep, body: Graph, wanted: Sequence[bool], given: Sequence[int]) -> _Back:
-    """Return the gradients of `wanted` inputs of a region, for those of outputs by number."""
+    """Return the gradients of `wanted` inputs of a region, from the gradients of outputs."""
     b = Graph(body.name)
     xs = [b.input(f"x{i}", v.type) for i, v in enumerate(body.inputs.values())]
     made = inlined(b, body, xs)

@@ -1,4 +1,4 @@
-"""Gradients that are said, where those of the nodes are not what is wanted.
+"""Gradients that a user states in place of the gradients of nodes.
 
 A rounded number has no slope, and a quotient may have one that overflows.  A user who knows better
 says what goes back instead.

@@ -141,7 +141,7 @@ class GraphMath:
 
 
 Partial = Callable[..., Scalar]
-"""What an operand's tangent t adds to that of the result y: (vocabulary, t, y, *operands)."""
+"""The share of an operand's tangent t in the tangent of y: (vocabulary, t, y, *operands)."""
 
 
 def _chosen(m: Any, t: Scalar, mine: Scalar, other: Scalar, ahead: str) -> Scalar:

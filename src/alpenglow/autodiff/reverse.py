@@ -10,9 +10,9 @@ gradients by its parts.
 The new nodes are ordinary ones, so gradients of gradients need nothing more.  They compute anew
 what they need of the forward nodes; `cse` finds what is there twice.
 
-What was not chosen gets a gradient of 0, which is lost where a derivative is infinite: as in other
-systems, the gradient of where(x > 0, sqrt(x), 0) at 0 is NaN.  Only a branch that is not taken is
-left out as a whole (`branches`).
+A value that `where` did not choose gets a gradient of 0, which is lost where a derivative is
+infinite: as in other systems, the gradient of where(x > 0, sqrt(x), 0) at 0 is NaN.  Only a branch
+that is not taken is left out as a whole (`branches`).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def gradients(
 ) -> list[Value]:
     """Append what computes the gradient of y with respect to each of xs, and return it.
 
-    It is that of the sum of the elements of y, or of their sum weighted by `dy`.  The xs and what
-    is `fixed` are taken as independent of each other: what they are computed from is not looked
-    at.  Raises UnsupportedError if an operator on the way has no gradient.
+    It is the gradient of the sum of the elements of y, or of their sum weighted by `dy`.  The xs
+    and what is `fixed` are taken as independent of each other: what they are computed from is not
+    looked at.  Raises UnsupportedError if an operator on the way has no gradient.
     """
     for v in (y, *xs):
         if not isinstance(v, Value):
@@ -92,7 +92,7 @@ def leading_to(g: Graph, ys: Sequence[Value], leaves: Sequence[Value]) -> list[N
 def substituted(g: Graph, ys: Sequence[Value], new: Mapping[Value, Value]) -> list[Value]:
     """Append what computes ys with other values in place of some, and return it.
 
-    What comes before these is not looked at, also where a value stays as it is.
+    Nodes before these are not looked at, even if a value stays as it is.
     """
     env = dict(new)
     for node in leading_to(g, ys, list(new)):
@@ -112,7 +112,7 @@ def _sweep(
     xs: Sequence[Value | None],
     fixed: Sequence[Value] = (),
 ) -> Grads:
-    """Return the gradients of xs, None for 0, given those of values that `nodes` make of them."""
+    """Return the gradients of xs, None for 0, given the gradients of results of `nodes`."""
     leaves = {*xs, *fixed}
     moving = {x for x in xs if x is not None and x.type.dtype in SMOOTH}
     for node in nodes:
@@ -141,9 +141,9 @@ def _sweep(
 def _pull(
     g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]
 ) -> Sequence[Value | UnsupportedError | None]:
-    """Return the gradients of the operands of a node, for those of its results.
+    """Return the gradients of the operands of a node, from the gradients of its results.
 
-    An error stands where an operand has none, and nobody knows yet whether it matters.
+    An operand without a gradient gets an error, which is raised only if its gradient is needed.
     """
     op, xs = node.op, node.inputs
     rule = op.gradient or (partial(RULES[type(op)], op) if type(op) in RULES else None)

@@ -171,7 +171,7 @@ def _shape(info: onnx.ValueInfoProto) -> tuple[int, ...]:
 
 
 def _never_ends(body: onnx.GraphProto) -> bool:
-    """Whether a body tells its loop to go on if it was told so."""
+    """Return True if a body continues its loop whenever its condition input is true."""
     makers = {o: node for node in body.node for o in node.output}
     constants = {t.name: t for t in body.initializer}
     name = body.output[0].name

@@ -1,7 +1,7 @@
 """Taking ONNX models apart: each function returns a smaller case, or None where there is none.
 
-A case is a model with arrays for its inputs.  What a node that is cut away made becomes an input
-of the smaller model, and the array is what stood there in the original.
+A case is a model with arrays for its inputs.  The results of a node that is cut away become
+inputs of the smaller model, fed with the arrays that the original model computed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Case:
         return [o.name for o in self.model.graph.output]
 
     def size(self) -> tuple[int, int, int]:
-        """Return what a reduction makes less of: nodes, outputs, elements fed or stored."""
+        """Return the counts that a reduction lowers: nodes, outputs, elements fed or stored."""
         elements = sum(a.size for a in self.feeds.values())
         elements += sum(int(np.prod(t.dims)) for t in self.model.graph.initializer)
         return len(self.nodes), len(self.outputs), elements
@@ -118,8 +118,8 @@ def with_nodes(
 ) -> Case | None:
     """Return the case with the nodes of these numbers only; None if a value is needed but unknown.
 
-    Its outputs are those asked for, by custom those of the case; if none of them is made any more,
-    all that nobody reads.
+    Its outputs are `outputs`, by default the outputs of the case; if no node computes them any
+    more, all values that no node reads.
     """
     kept = [case.nodes[i] for i in nodes]
     results = {o for n in kept for o in n.output if o}

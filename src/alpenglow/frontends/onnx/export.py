@@ -33,7 +33,7 @@ CODES = {
 }  # fmt: skip
 
 BYTES = frozenset({"i8", "u8", "i32"})
-"""What is stored with scales by axis from opset 13 on; all else came with opset 21."""
+"""The types that opset 13 quantizes with scales by axis; all others came with opset 21."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _PairWriter:
     def exported(self) -> Exported:
         placeholders = self.plan.options.convert_placeholders
         for a in self.plan.activations:
-            # What has no name in the model lies inside of a node, which reads the pair before it.
+            # A value without a name is inside of a node, which reads the pair before it.
             if a.name in self.known:
                 self.activation(a, placeholders and a.value.producer is None)
         for s in self.plan.constants:
@@ -159,7 +159,7 @@ class _PairWriter:
         self.stored += 1
 
     def constant(self, s: Stored) -> None:
-        """Put a weight in few bits beside the one that it replaces."""
+        """Add a low-bit weight next to the weight that it replaces."""
         original = s.name if s.name in self.known else self.like(s)
         if not original:
             self.notes.append(f"a constant of {self.label(s.source.place)} stays in f32: it is "
@@ -240,7 +240,7 @@ class _PairWriter:
         node.input[:] = [new if o == name else o for o in node.input]
 
     def write(self) -> None:
-        """Put all nodes in order and leave out what nobody reads any more."""
+        """Sort all nodes and leave out values that no node reads any more."""
         nodes = list(self.before)
         for node in self.graph.node:
             nodes.append(node)
@@ -290,7 +290,7 @@ def _copied(message: Any) -> Any:
 
 
 def _tensor(name: str, array: Array, dtype: str) -> onnx.TensorProto:
-    """Return integers as a tensor; those of 4 bits are packed in pairs, the first one low."""
+    """Return integers as a tensor; 4-bit integers are packed in pairs, the first one low."""
     if dtype != "i4":
         return numpy_helper.from_array(np.ascontiguousarray(array), name)
     low = array.reshape(-1).astype(np.int8).view(np.uint8) & 15

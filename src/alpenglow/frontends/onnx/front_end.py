@@ -57,5 +57,5 @@ class OnnxFrontEnd(DecidingFrontEnd):
                 return True
             begin = head(path)
             return begin[:1] == FIRST_BYTE and not is_tflite(begin, path.stat().st_size)
-        onnx = sys.modules.get("onnx")  # whoever has an object of onnx has imported it
+        onnx = sys.modules.get("onnx")  # a caller that has an object of onnx has imported it
         return onnx is not None and isinstance(model, onnx.ModelProto)

@@ -96,7 +96,7 @@ def find_hosted(domain: str, name: str, opset: int) -> Hosted | None:
 def makes_host_value(domain: str, s: HostSite) -> bool:
     """Return True if a node, by its attributes, makes a value that no graph holds.
 
-    Nodes that have no converter are not asked about: tests stand beside converters.
+    Nodes that have no converter are not asked about: tests are registered with converters.
     """
     test = _TESTS.find(domain, s.op_type, s.opset)
     return test is not None and test(s) and find_hosted(domain, s.op_type, s.opset) is not None

@@ -67,7 +67,7 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
         self._tied: dict[int, Value] = {}  # constants by the identity of their arrays
 
     def run(self, steps: Iterable[NodeStep]) -> None:
-        """Import what can be imported of steps, which stand in topological order."""
+        """Import as many steps as possible; they are in topological order."""
         steps = tuple(steps)
         self._variables.update(name for step in steps for name in varied(step.payload))
         super().run(steps)
@@ -144,7 +144,7 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
     # ── what no graph holds ──
 
     def _instead(self, step: NodeStep) -> Sequence[NodeStep]:
-        """Return what does the work of a node on strings that it only moves, in its stead."""
+        """Return the steps that replace a node that only moves strings."""
         if step.make is not None:
             return ()
         if step.kind == SAME:
@@ -222,7 +222,7 @@ class Importer(ConvertingImporter[onnx.NodeProto]):
 
 
 def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite:
-    """Return what a hosted form sees of a node."""
+    """Return the view of a node that a hosted form converts."""
     count = sum(bool(name) for name in node.input)
     return HostSite(node.op_type, opset, Attributes(node, folder), count, len(node.output))
 

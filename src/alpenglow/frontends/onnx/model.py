@@ -253,7 +253,7 @@ class OnnxModel(StagedModel):
         return Part(g, tuple(actions), tuple(importer.needs), tuple(later) or None)
 
     def _action(self, node: onnx.NodeProto) -> Action:
-        """Return what the runtime does for a node that no graph holds."""
+        """Return the action of the runtime for a node that no graph can hold."""
         if (decoding := decoded(node)) is not None:
             return decoding
         domain, opset = domain_of(node), opset_of(node, self._opsets)

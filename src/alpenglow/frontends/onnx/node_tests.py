@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 SEVERAL = "(several)"
-"""What a model of several nodes is filed under: functions that are written out."""
+"""The name under which models of several nodes (expanded functions) are filed."""
 
 RANDOM = "random numbers differ"
 NOISE = "where 0 is exact it expects the rounding of NumPy's FFT, 1.9e-7, to within 1e-7"

@@ -99,7 +99,7 @@ class Ranked:
                 return dictionary
         own = self._ranks.get(self._own, {})
         fresh = dict.fromkeys(name for name in strings if name not in own)
-        # What is there may be copied whatever it is.
+        # A value that is there may be copied, of whatever type.
         if node.op_type == "Identity" or any(name not in self._here for name in fresh):
             return ""
         self._own = self._own or f"{next(filter(None, node.output), node.name)}#dictionary"
@@ -115,7 +115,7 @@ class Ranked:
         return (self._own, *(own[name] for name in self._readers)) if self._own else ()
 
     def encoding(self) -> Apply | None:
-        """Return what encodes strings for the next part; None if nothing does."""
+        """Return the action that encodes strings for the next part; None if there is none."""
         if not self._own:
             return None
         names = tuple(self._readers)
@@ -153,14 +153,14 @@ def decoding(dictionary: str, ranks: str, name: str) -> onnx.NodeProto:
 
 
 def decoded(node: onnx.NodeProto) -> Apply | None:
-    """Return what the runtime does for a node that makes strings of ranks; None for any other."""
+    """Return the action for a node that turns ranks into strings; None for any other."""
     if node.domain != DECODING:
         return None
     return Apply(label(node), DecodeStrings(), tuple(node.input), tuple(node.output))
 
 
 def without_unread(steps: Sequence[NodeStep], outputs: Iterable[str]) -> list[NodeStep]:
-    """Return steps without those that make strings for nobody."""
+    """Return steps without steps that make strings that are never read."""
     read = {name for step in steps for name in step.reads}.union(outputs)
     return [s for s in steps if s.payload.domain != DECODING or s.outputs[0] in read]
 
@@ -209,7 +209,7 @@ def strings_of(node: onnx.NodeProto, opset: int) -> tuple[list[int], list[int]]:
 def _form(domain: str, op_type: str, opset: int) -> tuple[list[bool], list[bool]] | None:
     """Return which operands and results of an operator ONNX allows to be strings; None for others.
 
-    The last operand may stand for any number of them.
+    The last operand may be variadic.
     """
     if (domain, op_type) not in MOVERS or not onnx.defs.has(op_type, opset, domain):
         return None

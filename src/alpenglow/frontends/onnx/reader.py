@@ -36,7 +36,7 @@ def read(
 
 
 def parse(data: bytes, file: str, aside: bool) -> tuple[onnx.ModelProto, list[LongList]]:
-    """Parse serialised bytes, long lists `aside`; raise ModelError if they are no model."""
+    """Parse serialised bytes, long lists `aside`; raise ModelError if they are not a model."""
     if not data:
         raise ModelError("the file is empty, expected an ONNX model", file=file)
     proto = onnx.ModelProto()
@@ -132,7 +132,7 @@ def of_attributes(attributes: Iterable[onnx.AttributeProto]) -> Iterator[object]
 
 
 def external(tensor: onnx.TensorProto) -> Iterator[object]:
-    """Yield the names in a tensor: its own, and those of where its contents are."""
+    """Yield the names in a tensor: its own, and the entries of its external data."""
     yield tensor.name
     for entry in tensor.external_data:
         yield from (entry.key, entry.value)

@@ -43,7 +43,7 @@ def on(name: str, *, since: int = 1, domain: str = "") -> Callable[[Converter], 
 
 
 def same(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
-    """Register an operator that is ours as it stands; operands are broadcast to each other."""
+    """Register an operator that equals `op`; its operands are broadcast to each other."""
 
     @on(name, since=since, domain=domain)
     def convert(s: Site) -> Value:

@@ -71,13 +71,13 @@ def joined_heads(s: Site, y: Value) -> Value:
 
 
 def scale_of(s: Site, q: Value) -> float:
-    """Return what the scores are multiplied with, 1 / sqrt(head size) if nothing is said."""
+    """Return the factor of the scores: `scale`, or 1 / sqrt(head size) if it is missing."""
     scale = s.attribute("scale")
     return usual_scale(q) if scale is None else float(scale)
 
 
 def scale_or_usual(s: Site, q: Value) -> float:
-    """Return what `scale_of` does; a scale of 0 says nothing, whether it is written or not."""
+    """Return the factor as `scale_of` does; a scale of 0 counts as missing."""
     return s.attribute("scale", 0.0) or usual_scale(q)
 
 

@@ -31,7 +31,7 @@ def compress(s: Site) -> Made:
     axis = s.axis(choice or 0, x.type.rank)
     if condition.type.rank != 1:
         raise s.wrong(f"condition is {condition.type}, expected one axis")
-    # What the condition does not reach is left out; what it says past the end says nothing.
+    # Elements past the end of the condition are dropped; entries past the end of x are ignored.
     length, extent = condition.type.shape[0], x.type.shape[axis]
     if known(length) and known(extent) and length > extent:
         condition = head(s.g, condition, extent)

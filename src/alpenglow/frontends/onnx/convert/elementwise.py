@@ -131,7 +131,7 @@ def erf(s: Site) -> Made:
 
 
 def tuned(name: str, make: Callable[..., Op], **defaults: float) -> None:
-    """Register an operator on one tensor whose float attributes are ours, by name.
+    """Register an operator on one tensor that has the same float attributes in ONNX and here.
 
     Attributes are f32, and so are their defaults, also where the tensor is f64.
     """
@@ -327,7 +327,7 @@ def cast_by_code(s: Site) -> Made:
 @makes_host("Cast", since=9)
 def is_to_strings(s: HostSite) -> bool:
     to = s.attribute("to")
-    # What is no number is refused where the node is converted.
+    # The conversion of the node refuses any other type.
     return isinstance(to, int) and to == onnx.TensorProto.STRING
 
 

@@ -42,7 +42,7 @@ def reshaped(s: Site, wanted: tuple[Dim, ...]) -> Value:
     if -1 in shape:
         for i, d in enumerate(wanted):
             if d != -1 and not keep_zero and i < x.type.rank and d != x.type.shape[i]:
-                presume(d, "!=")  # 0 would stand for another extent
+                presume(d, "!=")  # 0 would copy another extent
     return s.g(Reshape(tuple(filled_in(s.kind, x.type, shape))), x)
 
 
@@ -91,7 +91,7 @@ def unsqueeze(s: Site) -> Made:
 
 
 def unsqueezed(s: Site, axes: tuple[int, ...]) -> Value:
-    """Return input 0 with new axes of extent 1 that stand at `axes` of the result."""
+    """Return input 0 with new axes of extent 1 at `axes` of the result."""
     x = s.input(0)
     rank = x.type.rank + len(axes)
     fresh = normal_axes(s, axes, rank)
@@ -165,8 +165,8 @@ def pad(s: Site) -> Made:
 def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
     """Return input 0 with `pads` elements more before each axis, then after each axis.
 
-    An open amount stands for a number; it is that number where it is negative, and in the modes
-    that repeat what is inside.
+    A dynamic amount is fixed to its number if it is negative, and in the modes that repeat
+    elements of x.
     """
     x = s.input(0)
     rank, mode = x.type.rank, s.attribute("mode", "constant")

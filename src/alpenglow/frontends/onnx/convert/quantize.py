@@ -51,7 +51,7 @@ def quantize_linear(s: Site) -> Made:
 
 
 def division(s: Site, scale: str) -> str:
-    """Return the type to divide in: as asked for, or that of the scale; f32 before opset 23."""
+    """Return the type to divide in: `precision`, else the scale's type; f32 before opset 23."""
     asked = s.attribute("precision", 0)
     if asked:
         return element_type(asked, "QuantizeLinear: precision")
@@ -80,7 +80,7 @@ def parameters(
     """Return scale and zero point stretched to a tensor of type `t`; zeros of `dtype` if absent."""
     if zero is None:
         zero = s.g.constant(np.zeros((), t.with_dtype(dtype).numpy))
-    # ONNX's own tests have scalars beside vectors of one element.
+    # ONNX's own tests mix scalars with vectors of one element.
     elif zero.type.shape != scale.type.shape and not (single(zero) and single(scale)):
         raise s.wrong(f"zero point is {zero.type}, expected the shape of the scale {scale.type}")
     axis, block = s.attribute("axis", 1), s.attribute("block_size", 0)
@@ -203,7 +203,7 @@ def requantized(
 
 
 def real(s: Site, i: int) -> Value:
-    """Return the floats that operands i, i + 1 (scale) and i + 2 (zero point) stand for."""
+    """Return operand i dequantized with operands i + 1 (scale) and i + 2 (zero point)."""
     x, scale, zero = s.input(i), s.input(i + 1), s.optional(i + 2)
     scale = stretch(s.g, placed(s, scale, 1, 0), x.type.shape)
     return s.g(Dequantize("f32"), x, scale, zeros(s, zero, x.type, 0))

@@ -51,7 +51,7 @@ class Direction:
 Apply = Callable[[Direction, Value | None], tuple[Value, ...]]
 
 Multiply = Callable[[Value, Value, int], Value]
-"""What makes the product of matrices, of the inputs and their weights, for a direction."""
+"""A function that multiplies the inputs by their weights for a direction."""
 
 
 @on("LSTM")

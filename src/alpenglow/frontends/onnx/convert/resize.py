@@ -88,7 +88,7 @@ def image(s: Site) -> Value:
 
 
 def extents(s: Site, axes: tuple[int, ...]) -> ResizedExtents:
-    """Return what to resize to, from the scales (operand 2) or sizes (operand 3)."""
+    """Return the extents of the result, from the scales (operand 2) or sizes (operand 3)."""
     shape = s.input(0).type.shape
     if s.optional(3) is None:
         factors = floats(s, 2)

@@ -79,7 +79,7 @@ def crop(s: Site) -> Made:
 
 
 def images(s: Site) -> Value:
-    """Return input 0; raise ModelError if that is no batch of images."""
+    """Return input 0; raise ModelError unless it is a batch of images."""
     x = s.input(0)
     if x.type.rank != 4:
         raise s.wrong(f"input 0 is {x.type}, expected [N,C,H,W]")
@@ -88,7 +88,7 @@ def images(s: Site) -> Value:
 
 @on("DynamicSlice")
 def dynamic_slice(s: Site) -> Made:
-    """Return what Slice makes since opset 10, without steps."""
+    """Return the slice that Slice of opset 10 makes without steps."""
     axes = None if s.optional(3) is None else s.ints(3)
     return sliced(s, s.dims(1), s.dims(2), axes, None)
 

@@ -1,4 +1,4 @@
-"""Converters for what slides a window: convolution, pooling, and matrix products beside them."""
+"""Converters for operators with windows (convolution, pooling) and for matrix products."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lp_pool(s: Site) -> Made:
 
 
 def fitting(y: Value) -> Value:
-    """Return what windows made; that one fits along each axis is taken for granted."""
+    """Return y, presuming that at least one window fits along each axis."""
     presume_extents(y.type.shape[2:], 1)
     return y
 
@@ -153,7 +153,7 @@ def padding(
         if known(d) or step == 1 or not s.attribute("ceil_mode", 0):
             ends = same_ends(d, span, step, lower)
         if ends is None:
-            # What is left over at the end of an axis decides: the import goes on when it is known.
+            # The pads depend on the rest of an axis: the import goes on when it is known.
             x = s.input(0)
             d = s.measured(s.g(Shape(2, x.type.rank), x))[axis]
             ends = same_ends(d, span, step, lower)

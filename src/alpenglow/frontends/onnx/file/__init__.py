@@ -1,1 +1,1 @@
-"""What an ONNX file holds: its attributes, its extents, its types and its description."""
+"""Readers of ONNX files: attributes, extents, types and description."""

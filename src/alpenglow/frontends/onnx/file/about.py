@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself besides its graph (`ir.metadata`)."""
+"""The metadata of an ONNX file besides its graph (`ir.metadata`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from alpenglow.ir.metadata import MOST_ENTRIES, Metadata, text, texts
 
 
 def metadata(proto: onnx.ModelProto) -> Metadata:
-    """Return who made a model, the opsets that it imports, and its own description."""
+    """Return the producer of a model, the opsets that it imports, and its own description."""
     return Metadata(
         producer=text(proto.producer_name),
         producer_version=text(proto.producer_version),

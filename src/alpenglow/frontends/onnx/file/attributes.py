@@ -72,7 +72,7 @@ POSITIVE = frozenset({"kernel_shape", "strides", "dilations"})
 class LinkWarning(UserWarning):
     """A file of weights has several names (hard links): it may be another's, given as a model's.
 
-    Installers link what they install, so this is no error.
+    Installers use hard links, so this is a warning, not an error.
     """
 
 
@@ -350,7 +350,7 @@ def tensor_type(info: onnx.ValueInfoProto, labels: Labels) -> TensorType:
 
 
 def kind_of(t: onnx.TypeProto, name: str) -> Kind | None:
-    """Return what a type says of values that no `TensorType` describes; None for nothing."""
+    """Return the kind of values that `TensorType` cannot describe; None if the type has none."""
     match t.WhichOneof("value"):
         case "tensor_type":
             tensor = t.tensor_type

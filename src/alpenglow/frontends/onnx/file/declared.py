@@ -131,7 +131,7 @@ def labels_of(source: onnx.GraphProto) -> Labels:
 
 
 def declared(info: onnx.ValueInfoProto, labels: Labels) -> TensorType | None:
-    """Return the type that a model declares; None where it has no rank or is no tensor's."""
+    """Return the type that a model declares; None if it has no rank or is not a tensor."""
     tensor = info.type.tensor_type
     plain = info.type.WhichOneof("value") == "tensor_type" and tensor.HasField("shape")
     if not plain or tensor.elem_type == onnx.TensorProto.STRING:

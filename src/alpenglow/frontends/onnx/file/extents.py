@@ -1,4 +1,4 @@
-"""What a model calls its open extents, as symbols.
+"""Symbols for the dynamic dimensions of a model, from the names that it gives them.
 
 ONNX lets a model call an open extent anything: ``batch``, ``batch-size``, ``2*N``.  Different names
 are different symbols.  One that reads as arithmetic is taken at its word where the extents that it
@@ -24,11 +24,11 @@ LONGEST = 80
 """A label of more characters is not read as arithmetic."""
 
 Labels = Mapping[str, Dim]
-"""The extents that labels stand for; ``x.0`` is axis 0 of x, where the model has no label."""
+"""The extent of each label; ``x.0`` is axis 0 of x, where the model has no label."""
 
 
 def label_of(info: onnx.ValueInfoProto, axis: int) -> str:
-    """Return what an open extent of a value is called."""
+    """Return the label of a dynamic dimension of a value."""
     text: str = info.type.tensor_type.shape.dim[axis].dim_param
     return text.strip() or f"{info.name}.{axis}"
 
@@ -65,12 +65,12 @@ def symbols_of(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, Dim]:
 
 
 def read_labels(symbols: Labels) -> dict[str, Dim]:
-    """Return what each label says: an expression of extents that can be told, else its symbol."""
+    """Return the extent of each label: an expression of known symbols, else its own symbol."""
     said = {text: x for text in symbols if (x := expression(text)) is not None}
     plain = {text: x for text, x in symbols.items() if is_plain(text)}
     while True:
         shapes = {text: [x] for text, x in (plain | said).items()}
-        # What one label alone speaks of tells nothing of another.
+        # A symbol that only one label names relates it to no other.
         uses = Counter(n for (x,) in shapes.values() for n in names(x))
         idle = untold(shapes) | {n for n, count in uses.items() if count == 1}
         kept = {text: x for text, x in said.items() if not names(x) & idle}
@@ -105,7 +105,7 @@ def is_positive(x: Sym) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """Return True if Python takes a label as a name, and nothing else of ours has such a name."""
+    """Return True if a label is a name in Python that Alpenglow does not use itself."""
     word = text.isascii() and text.isidentifier() and not iskeyword(text)
     return word and text != "__debug__" and not re.search(r"__e?\d+$", text)
 

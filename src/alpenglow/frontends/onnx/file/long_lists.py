@@ -3,7 +3,7 @@
 ONNX writes lists of attributes element by element, each behind a tag of its own, and protocol
 buffers keep them in 8 bytes a number and 32 a string.  A forest of 200 MB became 1.2 GB so.
 `taken_out` returns the file without such lists, and these as arrays of the narrowest type;
-`put_back` gives them to the parsed model as tensors beside the empty lists, and `list_of` reads
+`put_back` gives them to the parsed model as tensors next to the empty lists, and `list_of` reads
 them there.
 
 Only nodes of ai.onnx.ml are looked at: of the others some parts of the import, and ONNX's own
@@ -46,12 +46,12 @@ MOST_WORDS = 8
 
 
 class Unusual(Exception):
-    """Bytes that are no message, or none that is written as expected."""
+    """Bytes that are not a message, or a message in an unexpected encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongList:
-    """A list: its node and attribute by their places, its numbers, or those of its `words`."""
+    """A list: the positions of its node and attribute, and its numbers or its `words`."""
 
     node: int
     attribute: int
@@ -166,7 +166,7 @@ def _cut(content: bytes, attribute: Field, node: int, place: int) -> Cut | None:
 
 
 def _run(content: bytes, first: Field, end: int) -> tuple[int, Array, tuple[bytes, ...]] | None:
-    """Return where the run of elements ends that begins with this field, and what it holds."""
+    """Return the end of the run of elements that begins with this field, and its contents."""
     if first.number == FLOATS and first.wire == FIXED32:
         return *_floats(content, first.at, end), ()
     if first.number == INTS and first.wire == VARINT:

@@ -30,12 +30,12 @@ class Definition:
 
 
 def domain_of(node: onnx.NodeProto) -> str:
-    """Return the domain of a node; that of ONNX itself is empty."""
+    """Return the domain of a node; the domain of ONNX itself is empty."""
     return "" if node.domain == "ai.onnx" else node.domain
 
 
 def called(node: onnx.NodeProto) -> str:
-    """Return what a node is called: its name, or its first output's."""
+    """Return the name of a node, or of its first output."""
     return node.name or next((o for o in node.output if o), "") or node.op_type
 
 
@@ -123,7 +123,7 @@ class Inlining:
         return fresh
 
     def _seen(self, name: str, names: Mapping[str, str]) -> str:
-        """Return what a name that a node reads stands for."""
+        """Return the outer name of a name that a node reads."""
         if not name or name in names:
             return names.get(name, "")
         # One that nobody makes must not meet one of the model's by chance.  The bodies that ONNX
@@ -145,7 +145,7 @@ class Inlining:
     ) -> Iterator[onnx.AttributeProto]:
         """Yield the attributes of a node of the body, with the call's in the place of references.
 
-        What refers to an attribute that the call leaves out is left out as well.
+        A reference to an attribute that the call leaves out is left out as well.
         """
         for a in node.attribute:
             new = onnx.AttributeProto()

@@ -76,7 +76,7 @@ def inlined(proto: onnx.ModelProto, keep: Keep) -> onnx.ModelProto:
             proto = inliner.model()
         if not inliner.undecided:
             return proto
-        # What some bodies are depends on the types of their operands.
+        # Some bodies depend on the types of their operands.
         inliner = Inliner(proto, keep, inferred(proto))
         model = inliner.model()
         if not inliner.count:
@@ -98,7 +98,7 @@ def opset_of(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where nodes stand: the opsets that hold there, and the calls around."""
+    """The surroundings of nodes: the opsets that hold there, and the calls around."""
 
     opsets: Mapping[str, int]
     calls: tuple[Key, ...] = ()
@@ -193,7 +193,7 @@ class Inliner:
     def _call(
         self, node: onnx.NodeProto, definition: Definition, scope: Scope
     ) -> list[onnx.NodeProto]:
-        """Return what takes the place of a call."""
+        """Return the nodes that replace a call."""
         key = domain_of(node), node.op_type, node.overload
         if key in scope.calls:
             circle = " → ".join(name for _, name, _ in (*scope.calls, key))
@@ -280,7 +280,7 @@ def imports(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
 
 def local_functions(proto: onnx.ModelProto) -> dict[Key, Definition]:
-    """Return what the model defines; raise ModelError if it defines something twice."""
+    """Return the functions of the model; raise ModelError if it defines one twice."""
     definitions: dict[Key, Definition] = {}
     for body in proto.functions:
         domain = "" if body.domain == "ai.onnx" else body.domain
@@ -316,7 +316,7 @@ def names_in(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def inferred(proto: onnx.ModelProto) -> Types:
-    """Return what ONNX's inference finds of the types of values; those of one name must agree."""
+    """Return the types of values that ONNX infers; types of one name must agree."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     listed = {i.name for i in bare.graph.input}

@@ -147,7 +147,7 @@ def _renamed(name: bytes, names: Mapping[str, str]) -> bytes:
 def as_outside(
     part: onnx.NodeProto, node: onnx.NodeProto, opset_keys: Iterable[str]
 ) -> onnx.NodeProto:
-    """Let a node that stands for a part of `node` keep to the same opset."""
+    """Let a node that replaces a part of `node` keep to the same opset."""
     for entry in node.metadata_props:
         if entry.key in opset_keys:
             kept = part.metadata_props.add()
@@ -156,6 +156,6 @@ def as_outside(
 
 
 def label(node: onnx.NodeProto) -> str:
-    """Return what to call a node in messages."""
+    """Return the operator and name of a node for messages."""
     first = next((o for o in node.output if o), "")
     return f"{node.op_type} '{node.name or first}'"

@@ -1,4 +1,4 @@
-"""What a loop carries and never changes stands outside of it, and its body captures it.
+"""Move values that a loop carries unchanged out of it; its body captures them.
 
 Exporters hand weights from turn to turn.  As captured constants they are constants of the body, and
 are packed like any; carried, they are data that each turn copies.
@@ -86,7 +86,7 @@ def _is_small(t: TensorProto) -> bool:
 
 
 def _is_numbers(v: onnx.ValueInfoProto) -> bool:
-    # A type that is not declared may be that of a sequence.
+    # A type that is not declared may be a sequence type.
     others = (TensorProto.UNDEFINED, TensorProto.STRING)
     return v.type.HasField("tensor_type") and v.type.tensor_type.elem_type not in others
 

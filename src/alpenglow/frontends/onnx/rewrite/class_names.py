@@ -28,7 +28,7 @@ LABEL_ENCODER = 2
 
 
 def numbered(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Return a node, or the two that stand for a classifier whose classes are called by strings."""
+    """Return a node, or the two that replace a classifier whose classes are strings."""
     attribute = next((a for a in node.attribute if a.name == NAMES and a.strings), None)
     if attribute is None or domain_of(node) != ML or node.op_type not in NUMBERS:
         return [node]

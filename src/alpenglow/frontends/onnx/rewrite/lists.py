@@ -30,7 +30,7 @@ class Lists:
 
 
 def without_lists(body: onnx.GraphProto) -> Lists:
-    """Return what a Loop's body does with lists, and what is left of it."""
+    """Return the list operations of a Loop's body, and the rest of the body."""
     appends, picks = _appends(body), _picks(body)
     dropped = {id(node) for node in (*appends.values(), *picks)}
     if not dropped:
