@@ -1,6 +1,6 @@
-"""Element types: what ONNX calls ours, and in which of them an operator of ONNX computes.
+"""Element types: their names in ONNX, and the types in which an operator of ONNX computes.
 
-Where the specification gives an operator no form for an element type, or runtimes have none, its
+If the specification or runtimes have no form of an operator for an element type, its
 operands are converted to a wider type and its results back.  Nothing is lost: a wider type holds
 every element of the narrower, what wraps there wraps on the way back, and half precision is
 computed in f32 and rounded once by our own operators, too.
@@ -49,7 +49,7 @@ Schema = onnx.defs.OpSchema
 
 @cache
 def schema_of(op_type: str, opset: int) -> Schema | None:
-    """Return what ONNX says of an operator in an opset; None if it has none of that name."""
+    """Return the schema of an operator in an opset; None if ONNX has no operator of that name."""
     if not onnx.defs.has(op_type, opset):
         return None
     return onnx.defs.get_schema(op_type, opset)
@@ -57,7 +57,7 @@ def schema_of(op_type: str, opset: int) -> Schema | None:
 
 @cache
 def allowed(schema: Schema, variable: str) -> frozenset[str]:
-    """Return our element types that a variable of a schema may stand for."""
+    """Return the element types that a variable of a schema allows."""
     for constraint in schema.type_constraints:
         if constraint.type_param_str == variable:
             names = (BY_TYPE.get(t) for t in constraint.allowed_type_strs)
@@ -66,7 +66,7 @@ def allowed(schema: Schema, variable: str) -> frozenset[str]:
 
 
 def single(schema: Schema, variable: str) -> str:
-    """Return the one element type that a variable of a schema stands for; "" if there are more."""
+    """Return the only element type that a variable of a schema allows; "" if there are more."""
     (only, *more) = allowed(schema, variable)
     return "" if more else only
 

@@ -1,7 +1,7 @@
 """Open extents: what the model computes where the graph has a polynomial in names.
 
-The value of a name is told by the shape of an input; what is computed of it is an i64[1], each
-polynomial once.
+The value of a name is read from the shape of an input.  Each polynomial of names is computed once,
+as an i64[1].
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Constants as tensors of a model, in it or in a file beside it, and models as files.
+"""Constants as tensors of a model, in it or in a second file, and models as files.
 
-A message of protobuf holds less than 2 GiB: of a larger model the constants stand in a file of
+A message of protobuf holds less than 2 GiB: the constants of a larger model are in a file of
 their own (ONNX's external data), which is written from the arrays as they lie in memory.
 """
 
@@ -20,20 +20,20 @@ from alpenglow.exporters.onnx.elements import CODES
 from alpenglow.ir.types import NAMES, Array, width
 
 MOST_BYTES = (1 << 31) - (1 << 24)
-"""What the constants in a model file take at most; the rest of 2 GiB is for all else."""
+"""The most bytes of constants in a model file; the rest of 2 GiB is for all else."""
 
 LARGE = 1 << 10
 """Constants of fewer bytes stay in the model."""
 
 ALIGNMENT = 1 << 16
-"""Where constants begin in a file beside a model: at a multiple of this they can be mapped."""
+"""The alignment of constants in a second file, so that they can be mapped."""
 
 Constants = Mapping[str, Array]
 """The constants of a model, by name."""
 
 
 def save(model: onnx.ModelProto, constants: Constants, path: Path) -> None:
-    """Put constants into a model, or beside it if they are too large, and write it."""
+    """Put constants into a model, or into a second file if they are too large, and write it."""
     if sum(a.nbytes for a in constants.values()) <= MOST_BYTES:
         put_in(model, constants)
         whole.write(path, lambda file: _put(file, model.SerializeToString()))
@@ -63,7 +63,7 @@ def put_in(model: onnx.ModelProto, constants: Constants) -> None:
 
 
 def refer_to(model: onnx.ModelProto, constants: Constants, file: str) -> list[Array]:
-    """Put references to a file into a model, and return what is in that, in order."""
+    """Put references to a file into a model, and return the arrays of the file, in order."""
     contents, start = [], 0
     for name, array in constants.items():
         if array.nbytes < LARGE:

@@ -1,7 +1,7 @@
 """Formulas of elementwise operators as nodes of ONNX: the vocabulary of `ir.vocabulary`.
 
 An operator that ONNX lacks is written out by what its formula calls.  Operands are tensors and
-Python's numbers, which take the type of the operand beside them.  Where ONNX leaves open what the
+Python's numbers, which take the type of the other operand.  Where ONNX leaves open what the
 vocabulary defines (division of integers by 0, shifts by more than the width), nodes are added that
 say it; numbers that rule such a case out save them.
 """
@@ -29,7 +29,7 @@ class OnnxMath:
     w: Writer
 
     def node(self, op_type: str, *terms: Term, **attributes: Any) -> Tensor:
-        """Add a node; numbers become constants of the type of the tensors beside them."""
+        """Add a node; numbers become constants of the type of its tensors."""
         return self.w(op_type, *self.alike(*terms), **attributes)
 
     def alike(self, *terms: Term) -> list[Any]:
@@ -238,7 +238,7 @@ class OnnxMath:
         return self.w.cast(moved, dtype)
 
     def _beyond(self, y: Term, dtype: str) -> Tensor:
-        """Return where y is no number of places to shift by: as unsigned it is too large."""
+        """Return True where y is too large to shift by, as an unsigned number."""
         far = self.ge(y, width(dtype))
         return self.bit_or(far, self.lt(y, 0)) if dtype in SIGNED else far
 
@@ -270,7 +270,7 @@ class OnnxMath:
             return number(x, dtype)
         if isinstance(x, np.ndarray) or self.w.dtype(x) == dtype:
             return NUMPY.cast(x, dtype) if isinstance(x, np.ndarray) else x
-        # What formulas want limited they have limited by then.
+        # Formulas limit their values before they cast.
         whole: dict[str, Any] = {"saturate": 0} if dtype in EIGHT_BITS else {}
         return self.w("Cast", x, makes=dtype, to=CODES[dtype], **whole)
 
@@ -279,7 +279,7 @@ class OnnxMath:
 
 
 def is_number(term: Term) -> bool:
-    """Return True for Python's numbers, which have the type of what stands beside them."""
+    """Return True for Python's numbers, which have the type of the other operand."""
     return isinstance(term, bool | int | float)
 
 

@@ -1,4 +1,4 @@
-"""What a graph takes for granted of its open extents, as nodes that fail where it is not so.
+"""Guards on the dynamic dimensions of a graph, as nodes that fail where a guard does not hold.
 
 ONNX has no assertion, but no tensor has a negative extent.  For each guard ``x >= 0`` the model
 makes a tensor of shape ``[x, 0]``, which holds nothing however large x is; the shape of each output
@@ -32,7 +32,7 @@ def check_of(w: Writer, guards: Guards) -> Tensor | None:
 
 
 def not_negative(x: Sym, relation: str) -> list[Dim]:
-    """Return what is not negative where ``x relation 0``."""
+    """Return extents that are all at least 0 if and only if ``x relation 0``."""
     match relation:
         case ">=":
             return [x]

@@ -1,7 +1,7 @@
 """`export_onnx`: a graph as a model of ONNX.
 
 Each operator is written by its entry of the table (`table.py`, filled by the ``write_*`` modules),
-or by its formula, or as what it stands for.  All that cannot be written is told at once.
+or by its formula, or as the operators that it expands to.  One error lists all failures.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def check_graph(graph: object) -> None:
 
 
 def _written(graph: Graph, opset: int | None) -> tuple[Writer, Graph]:
-    """Return what was written of a graph, and what that became before."""
+    """Return the writer of a graph, and the prepared graph that it wrote."""
     newest = onnx.defs.onnx_opset_version()
     if opset is not None and not (isinstance(opset, int) and OLDEST <= opset <= newest):
         raise OptionError(f"opset is {opset!r}, expected a number from {OLDEST} to {newest}")
@@ -114,7 +114,7 @@ COMPLEX_RULE = "ONNX computes with no complex numbers, and of pairs of reals thi
 
 
 def failures_of(w: Writer, g: Graph) -> list[Failure]:
-    """Write all nodes of a graph, and return what could not be written."""
+    """Write all nodes of a graph, and return the failures."""
     _declare(w, g)
     write_nodes(w, g)
     return w.failures or list(_finish(w, g))

@@ -45,7 +45,7 @@ def is_complex(node: Node) -> bool:
 
 
 def pair(t: TensorType) -> TensorType:
-    """Return the type of the pairs that stand for complex numbers; other types as they are."""
+    """Return the type of pairs of reals for a complex type; other types as they are."""
     return TensorType(PARTS[t.dtype], (*t.shape, 2)) if t.dtype in COMPLEX else t
 
 
@@ -58,7 +58,7 @@ def as_pairs(v: Value) -> Array:
 def in_pairs(g: Graph) -> tuple[Graph, list[Node]]:
     """Return a graph of pairs, and the nodes that cannot be said of pairs, of which there is none.
 
-    If there are some, the graph is that of the nodes before the first of them.
+    If there are any, the graph holds the nodes before the first of them.
     """
     new = Graph(g.name)
     new.metadata, new.guards = g.metadata, g.guards
@@ -103,7 +103,7 @@ def is_movement(node: Node) -> bool:
 
 
 def moved(b: Graph, node: Node, xs: Operands) -> Value:
-    """Return what a node that moves complex numbers makes of pairs."""
+    """Apply a node that moves complex numbers to pairs, and return the result."""
     op, rank = node.op, 0 if not node.inputs or node.inputs[0] is None else node.inputs[0].type.rank
     match op:
         case ViewAsReal() | ViewAsComplex() | Copy() | Cast() | BitCast():
@@ -123,7 +123,7 @@ def moved(b: Graph, node: Node, xs: Operands) -> Value:
 
 
 def _twice(b: Graph, v: Value | None) -> Value:
-    """Return what belongs to an element, for both of its parts."""
+    """Return a value with one element per complex number, repeated for both parts."""
     assert v is not None, "the operand is there"
     column = b(Reshape((*v.type.shape, 1)), v)
     return b(Broadcast((*v.type.shape, 2)), column)

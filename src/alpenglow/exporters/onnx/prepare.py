@@ -1,6 +1,6 @@
-"""What a graph becomes before it is written: operators without a writer, as what they stand for.
+"""Prepare a graph for writing: expand operators without a writer.
 
-What of constants has no writer is computed, as the packing of weights for kernels.
+Nodes on constants without a writer are computed, as the packing of weights for kernels.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ OF_NUMBERS = (AffineGrid, CosineWindow, DeformConv, Dft, Resize)
 def prepared(graph: Graph, opset: int) -> tuple[Graph, list[Node]]:
     """Return a copy without fused nodes and complex numbers, and with no composite without writer.
 
-    With it come the nodes that stand in the way of that.
+    With it come the nodes that prevent that.
     """
     g = spelled_out(graph.copy(), opset)
     return in_pairs(g) if has_complex(g) else (g, [])
 
 
 def spelled_out(g: Graph, opset: int) -> Graph:
-    """Put what they stand for in the place of nodes without a writer, in regions too."""
+    """Expand nodes without a writer, in regions too."""
     while waiting := [n for n in g.nodes if _stands_for_others(n, opset)]:
         for node in waiting:
             if isinstance(node.op, Fused):
@@ -68,7 +68,7 @@ def _stands_for_others(node: Node, opset: int) -> bool:
 
 
 def needs_numbers(node: Node) -> bool:
-    """Return True if what a node stands for is said of numbers alone, and it has open extents."""
+    """Return True if a node expands only for fixed dimensions, and it has dynamic dimensions."""
     return isinstance(node.op, OF_NUMBERS) and has_open(node)
 
 

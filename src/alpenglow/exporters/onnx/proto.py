@@ -1,4 +1,4 @@
-"""What was written, as messages of protobuf: nodes, the types of tensors, and bodies of loops."""
+"""Messages of protobuf: nodes, the types of tensors, and bodies of loops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def node_of(w: Writer, x: Line) -> onnx.NodeProto:
 
 
 def info_of(name: str, t: TensorType) -> onnx.ValueInfoProto:
-    """Return what an input or output is called, and its type."""
+    """Return the name and type of an input or output."""
     dims = [str(d) if is_open(d) else int(d) for d in t.shape]
     return helper.make_tensor_value_info(name, CODES[t.dtype], dims)
 
@@ -78,7 +78,7 @@ def loop(w: Writer, turn: Turn, going: Tensor, states: Sequence[Tensor]) -> list
     again, after = turn(body, own)
     graph, captured = _body(body, [number, before, *own], [again, *after])
     for info in graph.input[:2]:
-        info.type.tensor_type.shape.SetInParent()  # runtimes want to be told that these are scalars
+        info.type.tensor_type.shape.SetInParent()  # runtimes need the empty shape of scalars
     final = [w.fresh("loop", t.dtype) for t in states]
     w.line("Loop", [None, going, *states], final, {"body": graph}, captured)
     return final
@@ -92,8 +92,8 @@ def graph_of(
 ) -> tuple[onnx.GraphProto, list[str]]:
     """Return the written lines as a graph, and the names of the outer tensors that they read.
 
-    ONNX demands that each output is made by a line of this graph, and is no other output: an
-    Identity copies the rest.
+    ONNX demands that each output is computed by a line of this graph, and that outputs differ:
+    an Identity copies the rest.
     """
     own = {n for x in body.lines for n in x.outputs}
     outs: dict[str, TensorType] = {}
@@ -116,7 +116,7 @@ def _outside(lines: Sequence[Line], given: Sequence[Tensor]) -> list[str]:
 def _body(
     body: Writer, given: Sequence[Tensor], made: Sequence[Tensor]
 ) -> tuple[onnx.GraphProto, list[str]]:
-    """Return what was written as a graph, and the names of what it reads outside of it."""
+    """Return the written lines as a graph, and the names that it reads from outside."""
     outs = [body("Identity", t) for t in made]
     lines = read_lines(body.lines, [t.name for t in outs])
     inputs, outputs = (

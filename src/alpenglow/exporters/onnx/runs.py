@@ -1,4 +1,4 @@
-"""What runtimes have of ONNX's operators: element types, where that is less than ONNX allows.
+"""The element types of ONNX's operators in runtimes, if they are fewer than ONNX allows.
 
 ONNX defines most operators for every type of numbers; runtimes implement some of them.  This is
 what ONNX Runtime has on CPUs, in the oldest of its versions that are in common use; others have
@@ -142,4 +142,4 @@ _TABLE = {
 }  # fmt: skip
 
 RUNS = {key: frozenset(types.split()) for key, types in _TABLE.items()}
-"""The element types that a variable of an operator's schema may stand for in runtimes."""
+"""The element types that runtimes allow for a variable of an operator's schema."""

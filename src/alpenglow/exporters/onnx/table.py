@@ -39,7 +39,7 @@ _TABLE: dict[type[Op], Entry] = {}
 
 
 def on(*classes: type[Op], when: When | None = None) -> Callable[[Write], Write]:
-    """Register the decorated writer for operators; `when` leaves nodes to what they stand for."""
+    """Register the decorated writer for operators; nodes for which `when` fails are expanded."""
 
     def add(write: Write) -> Write:
         for cls in classes:
@@ -51,7 +51,7 @@ def on(*classes: type[Op], when: When | None = None) -> Callable[[Write], Write]
 
 
 def find(node: Node, opset: int) -> Write | None:
-    """Return the writer that serves a node, or None; that of a kind serves all operators of it."""
+    """Return the writer of a node, or None; the writer of a kind serves all its operators."""
     classes = type(node.op).__mro__
     if any(map(is_extra, classes)):
         bring_extras("writers")

@@ -116,7 +116,7 @@ def one_zero(v: Value) -> Operand:
 
 
 def has_zeros(node: Node) -> bool:
-    """Return True if both zero points are one number, or that of a product one for each column."""
+    """Return True if both zero points are scalars, or a product's second has one per column."""
     _, _, x_zero, w_zero = node.inputs
     assert x_zero is not None and w_zero is not None, "zero points are there"
     columns = isinstance(node.op, MatMulInteger) and _columns(w_zero) is not None
@@ -131,7 +131,7 @@ def scalar(w: Writer, v: Operand) -> Tensor:
 
 
 def _columns(v: Value) -> Value | None:
-    """Return what a zero point of columns was stretched from, if that is a row for all batches."""
+    """Return the row from which a zero point of columns was stretched, if batches share it."""
     narrow = unstretched(v)
     shape = narrow.type.shape
     return narrow if shape and all(d == 1 for d in shape[:-1]) else None

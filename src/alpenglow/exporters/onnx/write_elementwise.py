@@ -224,7 +224,7 @@ def terms(w: Writer, operands: Sequence[Value | None]) -> list[Any]:
 def stretched(operands: Sequence[Value | None]) -> list[Value | None]:
     """Return operands of one shape as they were before they were stretched to it.
 
-    What none of them has of the shape, the first has to bring.
+    The first operand gets the part of the shape that no operand has.
     """
     narrow = [None if v is None else unstretched(v) for v in operands]
     shapes = [v.type.shape for v in narrow if v is not None]

@@ -113,7 +113,7 @@ def limited(w: Writer, v: Value, low: int, high: Dim) -> Tensor:
 
 
 def _extent(w: Writer, d: Dim) -> Operand:
-    """Return an extent that may stand beside any tensor of indices, scalars too."""
+    """Return an extent that broadcasts to any tensor of indices, scalars too."""
     return w("Squeeze", extent(w, d), np.zeros(1, np.int64)) if is_open(d) else np.array(d)
 
 

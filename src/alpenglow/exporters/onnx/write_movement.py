@@ -37,7 +37,7 @@ def reshape(w: Writer, op: Reshape, x: Value) -> Tensor:
 def reshaped(w: Writer, x: Operand, shape: tuple[Dim, ...]) -> Tensor:
     """Return x in another shape.
 
-    A single open extent is left to be told by the number of elements, if no other is 0.
+    A single dynamic dimension is -1, so the number of elements decides it, if no other is 0.
     """
     is_empty = any(not is_open(d) and d == 0 for d in shape)
     constant = x.array if isinstance(x, Value) else x
@@ -98,7 +98,7 @@ def sliced(
 
 
 def _end(w: Writer, extent: Dim, start: Dim, size: Dim, step: int) -> Operand:
-    """Return where a slice ends, as i64[1]: before this, and not counted from the end."""
+    """Return the end of a slice as i64[1], exclusive, and not counted from the end of the axis."""
     if not is_open(size) and size == 0:
         return np.array([0], np.int64)
     if step == 1 and start + size == extent:

@@ -25,7 +25,7 @@ from alpenglow.ops.tensor.movement import Broadcast, Reshape, Slice, unstretched
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What scales or zero points of a tensor were stretched from.
+    """The scales or zero points of a tensor before they were stretched.
 
     `axis` is None for one in all; `block` is how many elements of the axis share one, 0 where each
     index of the axis has its own.  `shape` is that in which ONNX wants them.
@@ -42,7 +42,7 @@ class Grid:
 
 
 def grid_of(v: Value, t: TensorType) -> Grid | None:
-    """Return what was stretched to v along a tensor of type `t`, if ONNX has a place for it."""
+    """Return the grid that was stretched to v for a tensor of type `t`, if ONNX can express it."""
     narrow = unstretched(v)
     shape = (1,) * (t.rank - narrow.type.rank) + narrow.type.shape
     long = [i for i, d in enumerate(shape) if is_open(d) or d != 1]
@@ -54,7 +54,7 @@ def grid_of(v: Value, t: TensorType) -> Grid | None:
 
 
 def blocks_of(v: Value, t: TensorType) -> Grid | None:
-    """Return what was repeated in blocks of an axis to v: reshape(broadcast(reshape(x))), cut."""
+    """Return the grid that was repeated to v in blocks: reshape(broadcast(reshape(x))), cut."""
     match v:
         case Value(Node(Slice(starts, _, steps), [Value() as whole])):
             if any(s != 0 for s in starts) or any(s != 1 for s in steps):
@@ -82,7 +82,7 @@ def _block(x: Value, apart: tuple[Dim, ...], wide: tuple[Dim, ...], t: TensorTyp
 
 
 def grids(x: Value, scale: Value, zero: Value) -> tuple[Grid, Grid] | None:
-    """Return what scales and zero points of x were stretched from, if ONNX has places for both."""
+    """Return the grids of the scales and zero points of x, if ONNX can express both."""
     pair = grid_of(scale, x.type), grid_of(zero, x.type)
     if pair[0] is None or pair[1] is None or not pair[1].fits(pair[0]):
         return None
@@ -90,7 +90,7 @@ def grids(x: Value, scale: Value, zero: Value) -> tuple[Grid, Grid] | None:
 
 
 def _has_quantize(opset: int, node: Node) -> bool:
-    """Return True if ONNX divides as the operator does: in f32, unless it is told otherwise."""
+    """Return True if ONNX divides as the operator does: in f32, its default `precision`."""
     x, scale, zero = node.inputs
     assert isinstance(node.op, Quantize) and x and scale and zero, "asked of one operator"
     pair = grids(x, scale, zero)

@@ -1,8 +1,8 @@
 """Writers of random numbers.
 
 A draw is a function of its key.  Where the key is a hidden input, which the runtime fills anew for
-each call, ONNX's operators draw the numbers; under any other key they are computed, the same as
-ours.
+each call, ONNX's operators draw the numbers; under any other key they are computed, equal to the
+numbers of Alpenglow.
 """
 
 from __future__ import annotations

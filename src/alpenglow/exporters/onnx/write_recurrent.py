@@ -28,7 +28,7 @@ NAMES = {
     "leakyrelu": "LeakyRelu", "thresholdedrelu": "ThresholdedRelu", "scaledtanh": "ScaledTanh",
     "hardsigmoid": "HardSigmoid", "elu": "Elu", "softsign": "Softsign", "softplus": "Softplus",
 }  # fmt: skip
-"""What ONNX calls activations."""
+"""Names of activations in ONNX."""
 
 ALPHA = frozenset({"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"})
 BETA = frozenset({"affine", "scaledtanh", "hardsigmoid"})
@@ -37,7 +37,7 @@ BETA = frozenset({"affine", "scaledtanh", "hardsigmoid"})
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What xw was computed from: x[T, B, I], weights [I, G·H], and a bias [G·H] if there is one."""
+    """The operands of xw: x[T, B, I], weights [I, G·H], and a bias [G·H] if there is one."""
 
     x: Value
     weights: Value
@@ -75,7 +75,7 @@ def rnn(w: Writer, op: Rnn, xw: Value, r: Value, h0: Value, lengths: Value | Non
 
 
 def stacked(w: Writer, v: Operand) -> Tensor:
-    """Return a tensor as that of one direction."""
+    """Return a tensor with a first axis for one direction."""
     return w("Unsqueeze", v, np.array([0], np.int64))
 
 
@@ -137,7 +137,7 @@ def _projected(w: Writer, xw: Value) -> tuple[Operand, Tensor, Operand]:
 
 
 def projection(xw: Value) -> Projection | None:
-    """Return what xw[T, B, G·H] was computed from, if that is a product of x[T, B, I]."""
+    """Return the operands of xw[T, B, G·H], if it is a product of x[T, B, I]."""
     flat = _reshaped_from(xw)
     bias = None
     if flat is not None and isinstance(flat.producer, Node) and isinstance(flat.producer.op, Add):

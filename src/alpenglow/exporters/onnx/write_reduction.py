@@ -52,7 +52,7 @@ def reduce(w: Writer, op: Reduction | Norm, x: Value) -> Tensor:
 
 
 def reduced(w: Writer, name: str, op: Reduction | Norm, x: Operand) -> Tensor:
-    """Return what an operator of ONNX makes of x along the axes of ours."""
+    """Apply an operator of ONNX to x along the axes of `op`."""
     return w(name, x, np.array(op.axes, np.int64), keepdims=int(op.keepdims))
 
 
@@ -70,12 +70,12 @@ def mean(w: Writer, op: ReduceMean, x: Value) -> Tensor:
     count = product([x.type.shape[a] for a in op.axes])
     if x.type.dtype in FLOATS and count != 0:
         return reduced(w, "ReduceMean", op, x)
-    if x.type.dtype in FLOATS:  # the mean of nothing is no number
+    if x.type.dtype in FLOATS:  # the mean of nothing is NaN
         y = reduced(w, "ReduceSum", op, x)
         return w("Div", y, np.zeros((), x.type.numpy))
     wide = "u64" if x.type.dtype == "u64" else "i64"
     total = reduced(w, "ReduceSum", op, w.cast(x, wide))
-    # Where it is known that the divisor is not 0, nothing has to be written for that case.
+    # A divisor that is known not to be 0 needs no nodes for 0.
     number = np.array(count, DTYPES[wide]) if isinstance(count, int) else w.cast(
         scalar_extent(w, count), wide)  # fmt: skip
     return w.cast(OnnxMath(w).div(total, number), x.type.dtype)

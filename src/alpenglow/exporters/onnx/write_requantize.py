@@ -1,8 +1,7 @@
 """The writer of what makes sums of products into steps again: QLinearConv and QLinearMatMul.
 
-Where sums go to nothing else, product and rounding are one operator of ONNX.  It is told a scale of
-the weights that is our multiplier, and scales of 1 for the rest: to runtimes the product of the
-three is what counts.
+If only the rounding reads the sums, product and rounding are one operator of ONNX.  Its scale of
+the weights is the multiplier, its other scales are 1: runtimes use only the product of the three.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def sums_of(x: Value) -> Sums | None:
 
 
 def _by_channel(v: Value, x: Value) -> Value | None:
-    """Return what was stretched to v along axis 1 of x, or None."""
+    """Return the value that was stretched to v along axis 1 of x, or None."""
     narrow = unstretched(v)
     shape = (1,) * (x.type.rank - narrow.type.rank) + narrow.type.shape
     others = [d for i, d in enumerate(shape) if i != 1]

@@ -62,7 +62,7 @@ def narrowed(w: Writer, x: Tensor, dtype: str) -> Tensor:
 def _has_resize(opset: int, node: Node) -> bool:
     """Return True if runtimes have this Resize: of images, along their last axes.
 
-    Where extents are open, there is no other way to say it.
+    Dynamic dimensions can only be written this way.
     """
     op, (x,) = node.op, node.inputs
     assert isinstance(op, Resize) and x is not None, "asked of one operator"

@@ -24,7 +24,7 @@ from alpenglow.ops.image.sampling import OFFSETS, SHARPNESS, Sample
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """What is read along an axis: the position, its weight, and whether it is an element."""
+    """A read along an axis: the position, its weight, and whether it is inside."""
 
     at: Tensor
     share: Tensor
@@ -68,7 +68,7 @@ def _element(
     w: Writer, flat: Tensor, chosen: tuple[Tap, ...], spatial: list[Dim],
     shape: tuple[Dim, ...], dtype: str,
 ) -> Tensor:  # fmt: skip
-    """Return what one combination of taps reads, 0 where it is outside."""
+    """Return the elements that one combination of taps reads, 0 outside."""
     m, index, inside = OnnxMath(w), None, None
     for tap, extent in zip(chosen, spatial, strict=True):
         scale = w.tensor(scalar_extent(w, extent))
@@ -82,7 +82,7 @@ def _element(
 
 
 def _taps(m: OnnxMath, op: Sample, p: Tensor, extent: Dim, wide: str) -> list[Tap]:
-    """Return what places on an axis read."""
+    """Return the taps of positions on an axis."""
     last = _number(m.w, extent - 1, wide)
     if op.normalized:
         shift = 0.0 if op.aligned else 1.0
@@ -112,7 +112,7 @@ def _tap(
     elif op.padding == "reflection":
         beyond = m.bit_or(m.lt(at, low), m.gt(at, high))
         at = _truncated(m, m.where(beyond, _reflected(m, at, low, high), at))
-    # A comparison, unlike a maximum, makes 0 of what is no number.
+    # A comparison, unlike a maximum, turns NaN into 0.
     index = m.w.cast(m.minimum(m.where(m.gt(at, 0.0), at, 0.0), last), "i64")
     distance = m.abs(m.sub(m.sub(p, first), float(offset)))
     share = m.sub(1.0, distance)
@@ -144,7 +144,7 @@ def _reflected(m: OnnxMath, p: Tensor, low: float, high: Operand) -> Tensor:
     reach = m.sub(high, low)
     below = m.lt(p, low)
     distance = m.where(below, m.sub(low, p), m.sub(p, high))
-    # Where there is nothing between the ends, the place becomes the lower one.
+    # If there is nothing between the ends, the position becomes the lower end.
     turns = m.div(distance, m.where(m.eq(reach, 0.0), 1.0, reach))
     times = m.floor(turns)  # a distance is not negative where the place is outside
     rest = m.sub(distance, m.mul(times, reach))

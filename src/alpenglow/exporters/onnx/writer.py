@@ -37,7 +37,7 @@ SMALL = 1 << 12
 
 
 class Refused(Exception):
-    """What cannot be written; a `newer` opset may have it."""
+    """The reason why a node cannot be written; a `newer` opset may have it."""
 
     def __init__(self, why: str, newer: bool = False) -> None:
         super().__init__(why)
