@@ -415,7 +415,7 @@ def bare_parts(b: Graph, x: Value) -> Sequence[Value]:
 
 
 def is_zero(b: Graph, x: Value) -> Value:
-    """Return where both parts of complex x are 0."""
+    """Return a mask of the elements of complex x whose parts are both 0."""
     real, imaginary = (b(Equal(), v, filled(b, 0, v)) for v in bare_parts(b, x))
     return b(BitAnd(), real, imaginary)
 

@@ -322,7 +322,7 @@ def hyperbolic_tangent(g: Graph, z: Pair) -> Pair:
 
 
 def far(g: Graph, z: Pair) -> Value:
-    """Return where a part is so large that its square may overflow."""
+    """Return a mask of the elements with a part so large that its square may overflow."""
     a, b = z
     limits = np.finfo(DTYPES[a.type.dtype])
     size = g(Maximum(), g(Abs(), a), g(Abs(), b))
@@ -489,7 +489,7 @@ def one_over(b: Graph, x: Value, y: Value) -> Value:
 def one_over_one_less_square(b: Graph, function: ComplexUnary | None, x: Value) -> Value:
     """Return 1 / f(1 - x²), where f(x y) = f(x) f(y), or 1 / (1 - x²) without a function f.
 
-    Small x are squared, else the derivative of this loses x beside 1.  Large x would overflow, and
+    Small x are squared, else the derivative of this loses x next to 1.  Large x would overflow, and
     near 1 the difference would lose digits: the factors are 1 - x and 1 + x.
     """
 

@@ -40,7 +40,7 @@ class Iterated(Primitive, ABC, kind=True):
 
     @abstractmethod
     def turn(self, m: Any, state: State) -> State:
-        """Return what a turn makes of the state."""
+        """Return the state after an iteration."""
 
     @abstractmethod
     def last(self, m: Any, state: State) -> Any:
@@ -58,7 +58,7 @@ class Iterated(Primitive, ABC, kind=True):
 
 
 def narrowed(dtype: str) -> str:
-    """Return the type that a result is rounded to before it is that of the operands."""
+    """Return the type that a result is rounded to before it is cast to the operands' type."""
     return dtype if dtype in INTS or dtype == "f64" else "f32"
 
 
@@ -158,7 +158,7 @@ class Orthogonal(Iterated):
         return x, n, k, *qs, *following
 
     def _after(self, m: Any, x: Any, k: Any, p: Any, q: Any) -> Any:
-        """Return what follows p and q, of degrees k - 1 and k."""
+        """Return the polynomial after p and q, which have degrees k - 1 and k."""
         line = m.mul(m.add(x, x), q)
         match self.family:
             case "h":

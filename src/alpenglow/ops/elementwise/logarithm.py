@@ -1,6 +1,6 @@
-"""Exponentials and logarithms that keep the digits of small numbers, and those of bases 2 and 10.
+"""Exponentials and logarithms that keep the digits of small numbers, and those with bases 2 and 10.
 
-They are what PyTorch has beside `Exp` and `Log`; ONNX has none of them.
+PyTorch has them in addition to `Exp` and `Log`; ONNX does not have them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands beside `Erf`: its complement, its inverse, and quantiles of the normal distribution.
+"""The complement and inverse of `Erf`, and quantiles of the normal distribution.
 
 Complements are by W. J. Cody, Rational Chebyshev approximations for the error function, 1969;
 quantiles are by M. J. Wichura, Algorithm AS 241, 1988.  Both keep all digits of an f64.

@@ -1,4 +1,4 @@
-"""Roots beside the square root."""
+"""Roots other than the square root."""
 
 from __future__ import annotations
 

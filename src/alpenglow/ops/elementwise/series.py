@@ -9,7 +9,7 @@ from alpenglow.ir.types import NAMES
 
 
 def polynomial(m: Any, x: Any, coefficients: Sequence[float]) -> Any:
-    """Return a polynomial of x by its coefficients, that of the highest power first."""
+    """Return a polynomial of x by its coefficients, the highest power first."""
     first, *rest = coefficients
     y: Any = first
     for c in rest:
@@ -23,7 +23,7 @@ def rational(m: Any, x: Any, above: Sequence[float], below: Sequence[float]) -> 
 
 
 def chebyshev(m: Any, x: Any, coefficients: Sequence[float]) -> Any:
-    """Return the sum of c T(x / 2) over Chebyshev polynomials, that of the highest degree first.
+    """Return the sum of c T(x / 2) over Chebyshev polynomials, the highest degree first.
 
     The coefficient of degree 0 counts half.  By Clenshaw's recurrence, as Cephes has it.
     """
@@ -38,6 +38,6 @@ def chebyshev(m: Any, x: Any, coefficients: Sequence[float]) -> Any:
 
 
 def dtype_of(x: Any) -> str:
-    """Return the element type that a formula sees: those of 16 bits are f32 to it."""
+    """Return the element type of a formula: f32 for types of 16 bits."""
     dtype: str = NAMES.get(x.dtype, x.dtype)
     return dtype

@@ -1,4 +1,4 @@
-"""What operators on the host demand of the values they are given.
+"""Checks of the values that operators on the host take.
 
 Types of such values are known only when they are there, so each reference asks for what it needs;
 what does not fit raises FeedError, which says what was found.
@@ -17,7 +17,7 @@ from alpenglow.ir.types import Array
 
 
 def described(value: object) -> str:
-    """Return what a value is, for a message: ``float32[2,3]``, ``string[4]``, ``3 tensors``."""
+    """Describe a value for a message: ``float32[2,3]``, ``string[4]``, ``3 tensors``."""
     match value:
         case None:
             return "absent or an empty optional"

@@ -20,7 +20,7 @@ from alpenglow.ir.types import Array
 from alpenglow.ops.host.demand import strings, text
 
 Dictionary = list[Any]
-"""All str or, where bytes stand for strings, all bytes."""
+"""All str or, for strings as bytes, all bytes."""
 
 
 class EncodeStrings(Host):

@@ -276,7 +276,7 @@ def every_bin(
 
 
 def places(op: Aligned, start: Array, end: Array, bins: int, extent: int) -> list[list[Neighbours]]:
-    """Return what each sample of each bin reads along an axis."""
+    """Return the reads of each sample of each bin along an axis."""
     wide = start.dtype.type
     offset = wide(0.5 if op.half_pixel else 0)
     first, last = start * wide(op.scale) - offset, end * wide(op.scale) - offset
@@ -292,7 +292,7 @@ def places(op: Aligned, start: Array, end: Array, bins: int, extent: int) -> lis
 
 
 def shares(op: Aligned, start: Array, end: Array, part: float) -> Array:
-    """Return what a sample moves by with both ends, if it is a part of its region beyond one."""
+    """Return the derivatives of a sample's position by both ends of its region, at `part` of it."""
     scale = start.dtype.type(op.scale)
     if not op.half_pixel and not (end - start) * scale > 1:
         return np.array([scale, 0])
@@ -300,7 +300,7 @@ def shares(op: Aligned, start: Array, end: Array, part: float) -> Array:
 
 
 def neighbours(p: Array, extent: int) -> Neighbours:
-    """Return what a place reads on an axis: nothing if it is more than one element outside."""
+    """Return the reads of a position on an axis: none if it is more than one element outside."""
     if not -1 <= p <= extent:
         return ()
     wide = p.dtype.type

@@ -1,7 +1,7 @@
-"""Where resampling reads: positions and weights along one axis, as numbers or as values of a graph.
+"""Positions and weights that resampling reads along one axis, as numbers or as values of a graph.
 
-The formulas are written once.  Where extents are known they run on NumPy's arrays, and a table
-results; where they are open they run on `Vector`, and the program computes the table for each call.
+The formulas are written once.  For fixed extents they run on NumPy's arrays and return a table; for
+dynamic ones they run on `Vector`, and the program computes the table for each call.
 """
 
 from __future__ import annotations

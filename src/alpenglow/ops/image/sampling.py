@@ -92,7 +92,7 @@ class Sampling(Primitive, kind=True):
             )
 
     def taps(self, at: Array, spatial: Sequence[int]) -> list[list[Tap]]:
-        """Return what each place reads along each axis."""
+        """Return the reads of each position along each axis."""
         rank = len(spatial)
         places = [at[..., self.coordinate(i, rank)] for i in range(rank)]
         return [

@@ -162,7 +162,7 @@ def by_group(
 ) -> tuple[Value, Value, Value, Value | None]:
     """Return operands of attention with as many heads of keys as of queries.
 
-    Where groups of heads share keys, q[B, H, S, E] becomes [B, G, H/G, S, E] and so on.
+    If groups of heads share keys, q[B, H, S, E] becomes [B, G, H/G, S, E] and so on.
     """
     (batch, heads), groups = q.type.shape[:2], k.type.shape[1]
     if heads == groups:

@@ -22,7 +22,7 @@ from alpenglow.ops.tensor.movement import Transpose
 from alpenglow.ops.window.window import conv_extent, edged, windows
 
 BYTES = frozenset({"i8", "u8"})
-"""What is multiplied to i32, whatever the signs."""
+"""The types whose products are summed in i32, whatever their signs."""
 
 
 def summed(op: MatMul | Conv, x: TensorType, y: TensorType) -> str:

@@ -34,7 +34,7 @@ def explicit(equation: str, ranks: Sequence[int]) -> str:
             f"einsum: '{equation}' has operands of ranks {tuple(ranks)}, expected a letter for "
             f"each axis, at most {len(string.ascii_letters)} in all"
         )
-    # Ellipses of fewer axes stand for the last ones, as in broadcasting.
+    # Ellipses of fewer axes are the last ones, as in broadcasting.
     dots = "".join(free[:most])
     spelled = [t.replace("...", dots[most - n :]) for t, n in zip(terms, counts, strict=True)]
     if not arrow:

@@ -191,7 +191,7 @@ def _sums_of_columns(b: Graph, y: Value, zero: Zero) -> Value:
     rows = y.type.rank - 2
     match y:
         case Value(Node(Transpose(perm=perm) as turn, [Value() as x])):
-            # What has been turned is read as it lies in memory.
+            # A transposed operand is read as it lies in memory.
             sums = b(turn, b(SumBytes((perm[rows],)), x))
         case _:
             sums = b(SumBytes((rows,)), y)

@@ -44,7 +44,7 @@ ROUNDER_BITS = 0x4B400000
 
 
 FITS = 2.0**30
-"""What is smaller than this is an i32, rounded and with a zero point added, too."""
+"""Products below this fit i32, also rounded and with a zero point added."""
 
 FACTORS: Mapping[str, tuple[frozenset[str], str]] = {
     "even": (frozenset({"i32", "f32"}), "f32"),

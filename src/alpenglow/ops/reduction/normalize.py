@@ -201,7 +201,7 @@ class LpNorm(Composite):
         return as_type(b, b(Mul(), factor, b(Sub(), dwide, less)), x.type.dtype)
 
     def _factor(self, b: Graph, wide: Value) -> Value:
-        """Return what rows are multiplied by."""
+        """Return the factor of each row."""
         size = b(Abs(), wide) if self.p == 1 else b(Mul(), wide, wide)
         total = b(ReduceSum((self.axis % wide.type.rank,)), size)
         norm = total if self.p == 1 else b(Sqrt(), total)

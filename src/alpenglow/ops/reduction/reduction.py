@@ -179,7 +179,7 @@ class ArgReduction(Primitive, kind=True):
         return reduced(self, x.with_dtype("i64"), (axis,), self.keepdims)
 
     def located(self, x: Array, find: Any) -> Array:
-        """Return what `find` (an arg function of NumPy) makes of x, read backwards if `last`."""
+        """Apply `find` (an arg function of NumPy) to x, read backwards if `last`."""
         wide = widened(x)
         if not self.last:
             return np.asarray(find(wide, axis=self.axis, keepdims=self.keepdims))

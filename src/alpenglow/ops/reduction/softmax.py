@@ -65,8 +65,8 @@ class Softmax(Primitive):
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
         """Return y (dy - the sum of y dy).
 
-        A row whose shares are NaN, and which nobody reads, has a gradient of 0: models put zeros in
-        the place of what a query sees that sees nothing.
+        A row whose shares are NaN and that is not read has a gradient of 0: models put zeros in
+        place of the result of a query without keys.
         """
         y, wide = b(self, in_floats(b, x)), in_floats(b, dy)
         total = b(ReduceSum((self.axis % x.type.rank,)), self._times(b, y, wide))

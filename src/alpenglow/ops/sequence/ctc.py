@@ -8,7 +8,7 @@ Paths go through *states*: S + 1 blanks, one before each label and one after the
 labels.  From one step to the next a path stays, or goes on to what comes next; from a label it may
 go to the next label at once, if that is another one.
 
-Labels that are no class count as the nearest one, and lengths are limited likewise.
+Labels outside the classes count as the nearest class, and lengths are limited likewise.
 """
 
 from __future__ import annotations

@@ -227,5 +227,5 @@ class LinearAttentionGradient(Primitive):
 
 
 def _summed(b: Graph, dx: Value, x: Value, axis: int) -> Value:
-    """Return the gradient of x, whose `axis` has one element where that of dx may have more."""
+    """Return the gradient of x, whose `axis` has one element while the axis of dx may have more."""
     return dx if dx.type.shape == x.type.shape else b(ReduceSum((axis,)), dx)

@@ -100,7 +100,7 @@ class LstmInteger(Primitive):
         return y, h, c
 
     def advanced(self, sums: Array, c: Array, peepholes: Array | None) -> tuple[Array, Array]:
-        """Return the next h and c; `sums` are what goes into the gates but for the peepholes."""
+        """Return the next h and c; `sums` are the inputs of the gates without the peepholes."""
         f, g = (act(a, self.clip) for a in self.activations[:2])
 
         def peep(gate: Array, row: int, cell: Array) -> Array:

@@ -162,7 +162,7 @@ def inverse_real(b: Graph, x: Value, n: int) -> Value:
     bins = n // 2 + 1
     half = sized(b, complex_of(b, x), bins)
     rows = half.type.shape[0]
-    twice = 2 - np.isin(np.arange(bins), (0, n / 2))  # what stands for its mirror image, too
+    twice = 2 - np.isin(np.arange(bins), (0, n / 2))  # a bin counts for its mirror image, too
     if n <= DENSE:
         w = roots(n, np.outer(np.arange(bins), np.arange(n)), True) * (twice / n)[:, None]
         matrix = np.stack([w.real, -w.imag], axis=1).reshape(2 * bins, n)
@@ -180,7 +180,7 @@ def of_real(b: Graph, x: Value, n: int, inverse: bool) -> Value:
     """Return the spectrum of real x[R, n, 1], not scaled, for an even n: [R, n, 2].
 
     Neighbours are taken for a complex number, so half the length is transformed, and the spectra of
-    the even and the odd elements are told apart by their symmetry.
+    the even and the odd elements are separated by their symmetry.
     """
     rows, half = x.type.shape[0], n // 2
     z = transform(b, b(Reshape((rows, half, 2)), x), half, inverse)

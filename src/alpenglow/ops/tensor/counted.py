@@ -1,8 +1,8 @@
 """Operators whose results are as long as the data make them (ONNX NonZero, Unique).
 
 A shape never depends on data here.  Such an operator makes its results as long as they can get,
-and one more, an i64 scalar that counts the elements in use; those behind are 0.  Who knows the
-count cuts the results to it.
+and one more, an i64 scalar that counts the elements in use; those behind are 0.  A caller
+that knows the count cuts the results to it.
 """
 
 from __future__ import annotations

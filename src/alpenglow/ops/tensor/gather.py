@@ -2,7 +2,7 @@
 
 A negative index counts from the end of its axis.  One that is out of range even so is *clamped*
 to the nearest element, in the reference and in every compiled form, so that no index reads or
-writes outside its tensor.  Where one is to be an error, `in_range` stands before the operator.  An
+writes outside its tensor.  If it must be an error, `in_range` checks the operand.  An
 axis of no elements can only be indexed by no indices.
 """
 
@@ -292,7 +292,7 @@ def elements(data: Array, indices: Array, axis: int) -> tuple[Array, ...]:
 
 
 def positions(data: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]:
-    """Return where the index tuples point in data, as one array an axis that they fix."""
+    """Return the positions of the index tuples in data, one array for each axis that they index."""
     batch = np.indices(indices.shape[:-1], sparse=True)[:batch_dims]
     fixed = [clamped(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])]
     return (*batch, *fixed)
@@ -317,7 +317,7 @@ def scattered(data: Array, where: tuple[Array, ...], updates: Array, reduction: 
 
 
 def summed_at(b: Graph, dy: Value, indices: Value, axis: int, extent: Dim) -> Value:
-    """Return what Gather along `axis` makes of gradients dy: each is added where it was read.
+    """Return the gradient of Gather along `axis`: each element of dy is added where it was read.
 
     Halves are added up in f32, and rounded once.
     """

@@ -1,7 +1,7 @@
 """Indices that must lie in a range: a call whose data breaks that ends in an error.
 
 Operators that read or write at computed positions keep within their tensors whatever they are given
-(`ops.tensor.gather` clamps).  Where a model says that an index out of range is an error, as ONNX
+(`ops.tensor.gather` clamps).  If a format says that an index out of range is an error, as ONNX
 does, its front end puts `in_range` before them.
 """
 

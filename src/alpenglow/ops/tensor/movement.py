@@ -214,7 +214,7 @@ def _indices(start: Dim, size: Dim, step: int) -> slice:
 
 
 def _reversed(t: TensorType, axis: int) -> Slice:
-    """Return what turns a tensor of type t round along one axis."""
+    """Return the slice that reverses a tensor of type t along one axis."""
     starts = tuple(d - 1 if i == axis and d != 0 else 0 for i, d in enumerate(t.shape))
     return Slice(starts, t.shape, tuple(-1 if i == axis else 1 for i in range(t.rank)))
 

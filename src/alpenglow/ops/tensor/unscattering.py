@@ -1,6 +1,6 @@
 """Gradients of scatters: what reached each place of the result, and by how much it counts there.
 
-A scatter's gradient is read where it wrote.  Of several updates of one place the last one arrives;
+A scatter's gradient is read where it wrote.  The last of several updates of one position stays;
 with add all do; with min and max the gradient is shared by those that are equal to the result; with
 mul each gets the product of all others.
 """
@@ -34,7 +34,7 @@ class Unscattering:
     indices: Value
 
     def by(self, reduction: str, dy: Value, data: Value, updates: Value) -> Gradients:
-        """Return the gradients of the operands of the scatter for that of its result."""
+        """Return the gradients of the operands of the scatter, from the gradient of its result."""
         match reduction:
             case "add":
                 return dy, None, self.read(dy)

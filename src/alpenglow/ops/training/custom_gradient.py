@@ -1,4 +1,4 @@
-"""Values whose gradient somebody has said: not what the nodes that compute them would give."""
+"""Values whose gradient a user states, in place of the gradient of the nodes that compute them."""
 
 from __future__ import annotations
 

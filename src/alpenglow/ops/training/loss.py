@@ -86,7 +86,7 @@ class NegativeLogLikelihoodLoss(Composite):
             share = b(Gather(0), as_type(b, weight, wide.type.dtype), target)
             loss = b(Mul(), loss, share)
         for number in self.ignored:
-            # A target that is no class may have read anything.
+            # A target outside the classes may have read anything.
             void = b(Equal(), target, filled(b, number, target))
             loss, share = (b(Where(), void, filled(b, 0, v), v) for v in (loss, share))
         if self.reduction != "none":

@@ -1,4 +1,4 @@
-"""What only training computes: batch statistics, dropout, and the steps of optimizers.
+"""Operators of training only: batch statistics, dropout, and the steps of optimizers.
 
 An optimizer here takes the learning rate and the number of the step, both scalars, and of one
 tensor its value, its gradient and what it remembers, and returns the new value and memory.
@@ -304,7 +304,7 @@ def updates(dtype: str, step: int, count: int) -> tuple[Any, ...]:
 
 
 def regular(b: Graph, decay: float, x: Value, g: Value) -> Value:
-    """Return the gradient plus that of decay/2 · x²."""
+    """Return the gradient plus decay · x, the gradient of decay/2 · x²."""
     return b(Add(), g, times(b, decay, x)) if decay else g
 
 

@@ -1,4 +1,4 @@
-"""What the weights of a convolution change by: the other half of its derivative."""
+"""The gradient of the weights of a convolution."""
 
 from __future__ import annotations
 

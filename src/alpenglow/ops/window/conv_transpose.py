@@ -235,7 +235,7 @@ class ConvTranspose(Composite):
         """Return the phases of y in the order in which their elements lie side by side.
 
         Where dilations are larger than 1, a later phase may begin before the first one, and the
-        number of elements between is no multiple of the stride.
+        number of elements between is not a multiple of the stride.
         """
         axes = [*zip(self.strides, self.dilations, strict=True)]
         most = [d * (s - 1) // s for s, d in axes]
@@ -324,7 +324,7 @@ class ConvTranspose(Composite):
         return b(Reshape((outputs, c // self.group, *taps)), b(Transpose(perm), flipped))
 
     def of_phases(self, b: Graph, bias: Value) -> Value:
-        """Return the bias of each output as that of each of its phases."""
+        """Return the bias of each output, repeated for its phases."""
         (outputs,) = bias.type.shape
         each, count = outputs // self.group, math.prod(self.strides)
         apart = b(Reshape((self.group, 1, each)), bias)

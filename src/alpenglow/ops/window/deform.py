@@ -82,7 +82,7 @@ class DeformConv(Composite):
         return b(Reshape((n, w.type.shape[0], *out)), y)
 
     def _starts(self, kernel: tuple[int, ...], out: tuple[int, ...]) -> Array:
-        """Return where each tap of each place is read without an offset: [K, P, R]."""
+        """Return the positions that each tap reads without an offset: [K, P, R]."""
         starts = []
         for i, (k, o) in enumerate(zip(kernel, out, strict=True)):
             line = np.add.outer(np.arange(k) * self.dilations[i] - self.pads[i],

@@ -211,7 +211,7 @@ class AveragePool(Primitive):
         return as_type(b, b(self._overlap(x.type, places), spread), x.type.dtype)
 
     def _overlap(self, x: TensorType, places: list[Dim]) -> OverlapAdd:
-        """Return what adds up windows; with `ceil` they reach further than the padding."""
+        """Return the operator that adds up windows; with `ceil` they reach past the padding."""
         before, spatial = self.pads[: len(self.kernel)], tuple(map(int, x.shape[2:]))
         reach = [
             (int(p) - 1) * s + (k - 1) * d + 1

@@ -73,7 +73,7 @@ def windows(
     spatial = x.ndim - 2
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     rooms = [extent - span for extent, span in zip(x.shape[2:], spans, strict=True)]
-    if min(rooms, default=0) < 0:  # beside axes that have windows, as ONNX's ceil_mode leaves them
+    if min(rooms, default=0) < 0:  # with axes that have windows, as ONNX's ceil_mode leaves them
         counts = [max(room // s + 1, 0) for room, s in zip(rooms, strides, strict=True)]
         return np.empty((*x.shape[:2], *counts, *kernel), x.dtype)
     view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, x.ndim)))
