@@ -392,7 +392,7 @@ def _as_shape(g: Graph, v: Value, shape: tuple[Dim, ...]) -> Value:
 
 
 def _spatial_pads(pad: Pad, pads: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return `pads` with those of `pad` added; None unless it only adds to the spatial axes."""
+    """Return `pads` plus the amounts of `pad`; None unless it only pads the spatial axes."""
     outer = (*pad.before[:2], *pad.after[:2])
     more = (*pad.before[2:], *pad.after[2:])
     if pad.mode != "constant" or any(outer) or min(more) < 0 or len(more) != len(pads):
@@ -401,7 +401,7 @@ def _spatial_pads(pad: Pad, pads: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _pool_pads(pad: Pad, op: MaxPool | AveragePool) -> tuple[int, ...] | None:
-    """Return the pads of a pooling with those of `pad` added; None if it cannot have them."""
+    """Return the pads of a pooling plus the amounts of `pad`; None if it cannot have them."""
     more = _spatial_pads(pad, op.pads)
     if more is None or op.ceil:
         return None

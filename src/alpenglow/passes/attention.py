@@ -1,9 +1,9 @@
-"""Attention in a graph: two products with a softmax between, whoever wrote them and however.
+"""Attention in a graph: two products with a softmax between, in any spelling.
 
     softmax(f(q k)) v
 
 f is elementwise in the scores: it scales them, adds masks or biases, limits them, hides some by
-their position.  What such a chain means stays written out; here it is found, so that a machine can
+their position.  The chain stays in the graph; these functions find it, so that a machine can
 compute it in one kernel which never has all scores in memory.
 """
 

@@ -35,7 +35,7 @@ LINE = re.compile(r"(?P<problem>\S.*\S) : (?P<ways>\w+=[0-9]{1,9}(?: \w+=[0-9]{1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was measured to be fastest, by problem."""
+    """The choices that were measured to be fastest, by problem."""
 
     problems: Mapping[str, Ways] = field(default_factory=dict)
 
@@ -100,9 +100,9 @@ class Problem:
         return " ".join([self.op.name, str(self.x), str(self.w), *attributes, "on", machine])
 
     def choose(self, what: str, default: int, *others: int) -> int:
-        """Return what the present record says of a choice, else the default.
+        """Return the entry of the present record for a choice, else the default.
 
-        The default and `others` are what there is to choose from.
+        The choice is among the default and `others`.
         """
         if any(is_open(d) for t in (self.x, self.w) for d in t.shape):
             return default

@@ -1,6 +1,6 @@
 """Recognising constants: what rules ask about operands that are known when the graph is compiled.
 
-Broadcasts are explicit nodes, so a number that multiplies a tensor stands behind one; these
+Broadcasts are explicit nodes, so a number that multiplies a tensor is behind one; these
 functions look through it.
 """
 

@@ -1,7 +1,7 @@
 """Control flow made smaller: loops carry only values that change, and compute the others once.
 
 A loop captures a value that it hands on unchanged, and does not carry a value that is not read.  A
-constant stands in the region that reads it, where weights are packed.  A node that reads captured
+constant is in the region that reads it, where weights are packed.  A node that reads captured
 values alone is computed before the loop.  A branch whose condition is known becomes the region
 that runs.
 
@@ -171,7 +171,7 @@ class _Loop:
             self.g.replace(c.result, c.first)
 
     def _drop_unread(self) -> None:
-        """Let go of what is carried or stacked for nobody."""
+        """Drop carried and stacked values that are not read."""
         made = self.region.outputs
         self.stacked = [(name, result) for name, result in self.stacked if self.g.users(result)]
         kept = [c for c in self.carried if self.g.users(c.result)]

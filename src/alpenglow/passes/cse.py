@@ -53,11 +53,11 @@ def _merge_constants(g: Graph) -> None:
 
 
 def _key(node: Node) -> Hashable:
-    """Return what equal nodes have in common: operator, operands, regions."""
+    """Return the key of a node, which equal nodes share: operator, operands, regions."""
     operands = [id(v) for v in node.inputs]
     if isinstance(node.op, COMMUTATIVE):
         operands.sort()
     op = node.op
     if isinstance(op, InRange):
-        op = replace(op, of="")  # whoever is the first to ask is named
+        op = replace(op, of="")  # the error names the first check
     return op, tuple(operands), tuple(print_graph(r) for r in node.regions)

@@ -35,7 +35,7 @@ FEW = 8
 
 
 QUICK = (Abs, Add, Clip, Equal, Greater, Less, Mul, Neg, Sub)
-"""Operators that cost next to nothing beside reading an operand."""
+"""Operators that cost next to nothing compared with reading an operand."""
 
 SEVERAL = 4
 """So many readers may compute the same, at most."""
@@ -265,7 +265,7 @@ def _join_assigned(g: Graph, group: dict[Node, list[Node]]) -> None:
 
 
 def _read(members: Sequence[Node]) -> dict[Value, None]:
-    """Return what a group reads whole from memory, in order."""
+    """Return the values that a group reads whole from memory, in order."""
     made = {n.output for n in members}
     values = (v for n in members for v in n.inputs if v is not None)
     return {v: None for v in values if v not in made and not _stretched(v)}

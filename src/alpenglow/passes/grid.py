@@ -1,4 +1,4 @@
-"""Grids: the reals that a tensor of integers stands for, as rules on quantised models see them.
+"""Grids: the reals of a tensor of quantized values, as rules on quantized models see them.
 
 Scales and zero points are operands, stretched to the shape of their tensor; here they are numbers
 again.  A scale of zero, a denormal one, or one that is no number makes no grid: nothing is
@@ -26,7 +26,7 @@ LEAST, MOST = 1e-30, 1e30
 class Grid:
     """The reals (q - zero) * scale, with one scale and zero point, or one an index of `axis`.
 
-    What is the same for all indices is there once.
+    A scale or zero point that all indices share is there once.
     """
 
     scales: tuple[float, ...]
@@ -103,7 +103,7 @@ def quantized(v: Value | None) -> tuple[Value, Grid] | None:
 
 
 def dequantized(g: Graph, q: Value, grid: Grid) -> Value:
-    """Return the reals that q stands for."""
+    """Return q dequantized."""
     assert q.type.dtype == grid.dtype, f"{q} on {grid}"
     scale = spread(g, grid.scales, "f32", grid.axis, q.type)
     return g(Dequantize(), q, scale, spread(g, grid.zeros, grid.dtype, grid.axis, q.type))

@@ -210,7 +210,7 @@ def where_differentiated(g: Graph, node: Node) -> Rewritten:
 
 
 def _settled(condition: Value) -> bool | None:
-    """Return what a condition that is computed from constants always is; None if it varies."""
+    """Return the value of a condition that is computed from constants; None if it varies."""
     if unstretched(condition).type.size > SETTLED or not is_constant(condition):
         return None
     truths = known_array(condition)

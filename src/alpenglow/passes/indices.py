@@ -1,7 +1,8 @@
 """Checks of indices: those that cannot fail are taken out, or all where indices are to be clamped.
 
-What an index can be is bounded by what computes it: constants, counts, positions of extrema, limits
-that a model sets itself.  Every bound is that of one node; most models need no more.
+The values of an index are bounded by the nodes that compute it: constants, counts, positions of
+extrema, limits that a model sets itself.  Every bound is derived from one node; most models need no
+more.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _is_sure(gap: Dim) -> bool:
 
 
 def interval(v: Value, depth: int = DEPTH) -> Interval | None:
-    """Return what the elements of integers lie between; None if nothing is known."""
+    """Return the bounds of the elements of an integer tensor; None if none are known."""
     if v.array is not None:
         if v.type.dtype not in INTS or not v.array.size:
             return None
@@ -82,7 +83,7 @@ def _of_type(v: Value) -> Interval | None:
 
 
 def _made(node: Node, v: Value, depth: int) -> Interval | None:
-    """Return what a result of a node lies between, as far as its operator tells."""
+    """Return the bounds of a result of a node, as far as its operator implies them."""
     match node.op:
         case Range(count, int(start), int(step), "i64") if step > 0 and not is_open(step):
             return start, (count - 1) * step + start
@@ -112,7 +113,7 @@ def _extent(node: Node, axis: int) -> Dim:
 
 
 def _computed(op: Op, intervals: list[Interval]) -> Interval | None:
-    """Return what is between bounds, where an operator computes with them or moves them."""
+    """Return the bounds of a result of an operator that computes with bounds or moves elements."""
     lows, highs = [low for low, _ in intervals], [high for _, high in intervals]
     match op:
         case Reshape() | Transpose() | Broadcast() | Slice() | Gather() | GatherElements():

@@ -15,14 +15,14 @@ from alpenglow.ir.region import deep
 from alpenglow.ops.product.contraction import Conv, MatMul
 
 PRECISIONS = ("f32", "bf16", "f16")
-"""What contractions can take: f32 is as they are written."""
+"""The dtypes of operands of contractions; f32 leaves them as they are."""
 
 FOLLOWED = 3
 """So many elementwise operators behind a contraction go by its name: a bias, an activation."""
 
 
 def check_kept(g: Graph, keep: Sequence[str]) -> None:
-    """Raise OptionError if a name is that of no result and no operator that `keep` can name."""
+    """Raise OptionError unless each name is a result or an operator that `keep` can name."""
     nodes = (n for part in deep(g) for n in part.nodes)
     known = {v.name for n in nodes for v in n.results} | {Conv.name, MatMul.name}
     for name in keep:
@@ -34,7 +34,7 @@ def check_kept(g: Graph, keep: Sequence[str]) -> None:
 
 
 def known_as(g: Graph, keep: Collection[str]) -> frozenset[str]:
-    """Return what `keep` names in a graph as it was read, with the names it will go by later.
+    """Return the results that `keep` names in a graph as it was read, with their later names.
 
     A bias or a scale that joins a contraction takes the name of the result away with it.
     """
@@ -58,7 +58,7 @@ def names_of(node: Node) -> set[str]:
 
 
 def _followed(node: Node) -> Iterator[Value]:
-    """Yield what is computed of a result and constants alone, as far as nobody else reads it."""
+    """Yield what follows the result by operators on it and constants, if nothing else reads it."""
     for _ in range(FOLLOWED):
         v = node.output
         if len(v.users) != 1:

@@ -1,6 +1,6 @@
 """Quantised models, element by element: from one scale to another, sums, products, functions.
 
-What stands between a dequantize and a quantize becomes arithmetic in i32 and one multiplication.
+Operators between a dequantize and a quantize become arithmetic in i32 and one multiplication.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DIGITS = 12
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a quantize makes: integers of a uniform grid, within an activation's bounds."""
+    """The result of a quantize: integers of a uniform grid, within an activation's bounds."""
 
     grid: Grid
     low: int
@@ -52,7 +52,7 @@ class Wanted:
 
 
 def wanted(node: Node) -> tuple[Value, Wanted] | None:
-    """Return what a quantize limits and rounds, and to what; None if its grid is not uniform."""
+    """Return the value that a quantize limits, and its result; None if its grid is not uniform."""
     grid, v = grid_of(node), node.inputs[0]
     if grid is None or not grid.uniform or grid.dtype not in STEPS or v is None:
         return None

@@ -38,7 +38,7 @@ for root, group in places.rules.by_root.items():
         rules.on(root)(rule)
 
 fast_rules = Rules()
-"""What is computed in another way afterwards, not only rounded otherwise."""
+"""The rules whose results are computed in another way, not only rounded otherwise."""
 
 
 def recover(g: Graph) -> Graph:
@@ -464,7 +464,7 @@ def _trails(v: Value, y: Value, axis: int) -> bool:
 
 
 def _trailing(g: Graph, v: Value, y: Value, axis: int) -> Value:
-    """Return what v, which `_trails`, stretches, in the shape of the normalised axes."""
+    """Return the value that v, which `_trails`, stretches, in the shape of the normalised axes."""
     source = unstretched(v)
     shape = y.type.shape[axis:]
     return source if source.type.shape == shape else g(Reshape(shape), source)

@@ -1,7 +1,7 @@
 """Simplification of quantisation: numbers that leave the integers only to come back to them.
 
-A quantised model spells every tensor as dequantised and quantised again.  Where nothing but
-movement stands between, or limits that the integers have by themselves, the integers stay
+A quantised model spells every tensor as dequantised and quantised again.  If only
+movement is in between, or limits that the integers have by themselves, the integers stay
 integers.  All rules are exact: a quotient of at most 16 bits survives a product and a division.
 """
 
@@ -27,7 +27,7 @@ rules = Rules()
 
 @dataclass(frozen=True)
 class UniformGrid:
-    """The reals that a tensor of integers stands for: (q - zero) * scale, of one element type."""
+    """The reals of a tensor of quantized values: (q - zero) * scale, of one element type."""
 
     scale: float
     zero: float

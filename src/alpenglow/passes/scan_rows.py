@@ -1,4 +1,4 @@
-"""Scans of rows: a loop whose body is elementwise but for products by weights becomes one kernel.
+"""Scans of rows: a loop of elementwise operators and products by weights becomes one kernel.
 
 Such a body treats the rows of all tensors alike, the sequences of a batch in a recurrent network.
 `as_rows` writes it on matrices of these rows, whatever shapes the model has them in: [B, H], [H],
@@ -143,13 +143,13 @@ class _Rows:
         return inner if small == shape else self.region(Broadcast(shape), inner)
 
     def captured(self, v: Value) -> Value:
-        """Return the input that stands for a value around the loop."""
+        """Return the input of the body for a value around the loop."""
         if v not in self.inputs:
             self.inputs[v] = self.region.input(f"w{len(self.inputs)}", v.type)
         return self.inputs[v]
 
     def row(self, stack: Value) -> Value:
-        """Return the input that stands for a row of a value around the loop."""
+        """Return the input of the body for a row of a value around the loop."""
         t = stack.type.with_shape(stack.type.shape[1:])
         row = self.region.input(f"r{len(self.stacks)}", t)
         self.stacks[row] = stack

@@ -53,7 +53,7 @@ def share_kv_heads(g: Graph) -> Graph:
 
 
 def _repeated(operand: Value | None) -> Repeated | None:
-    """Return what an operand [B, G R, …] repeats for each of R heads; None if it does not."""
+    """Return the value that an operand [B, G R, …] repeats for each of R heads; None if none."""
     assert operand is not None, "products have two operands"
     v, turned, number = operand, False, 1.0
     heads = v.type.shape[:-2]

@@ -1,11 +1,12 @@
 """Simplification: nodes that do nothing, undo each other, or can be said in fewer.
 
-The rules stand in files by what they are about: arithmetic (`identities`), the movement of
-elements (`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`), windows on
-padding (`taps`).
-Every rule is exact but for the sign of zeros, and holds for NaN and infinities, but for weights
-that meet padding alone.  The pass applies to models as imported as well as to primitives, and to
-tensors in any layout.
+The rules are in files by subject: arithmetic (`identities`), the movement of elements
+(`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`), windows on padding
+(`taps`).
+
+Every rule is exact except for the sign of zeros, and holds for NaN and infinities, except for
+weights that only multiply padding.  The pass applies to models as imported as well as to
+primitives, and to tensors in any layout.
 """
 
 from __future__ import annotations

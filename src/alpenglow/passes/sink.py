@@ -217,7 +217,7 @@ def _free_to_move(shape: tuple[Dim, ...], perm: Perm) -> bool:
 
 
 def _untransposed(g: Graph, v: Value | None, perm: Perm) -> Value:
-    """Return what v, which `_follows`, is the transpose of."""
+    """Return the value that v, which `_follows`, transposes."""
     assert v is not None
     back = _inverse(perm)
     match v:

@@ -90,7 +90,7 @@ def slice_to_used(g: Graph) -> Graph:
 
 
 def _demands(g: Graph) -> dict[Value, Demand]:
-    """Return what is read of each value that is read at all."""
+    """Return the part that is read of each value that is read at all."""
     demands: dict[Value, Demand] = dict.fromkeys(g.outputs.values())
 
     def ask(x: Value, part: Demand) -> None:

@@ -1,7 +1,7 @@
 """The table of passes: what a row of it is, and how rows of machines join the common ones.
 
 The order of a table is checked: by what passes need of those before them (properties), and by
-reasons, each of which says why one pass stands before another.
+reasons, each of which says why one pass runs before another.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RENAMED = {
 
 
 class Choices(Protocol):
-    """What a caller chooses that decides which passes run: `compiler.Options`."""
+    """The choices of a caller that decide which passes run: `compiler.Options`."""
 
     @property
     def numerics(self) -> str: ...
@@ -191,7 +191,7 @@ def brought(
 
 
 def held_after(name: str, table: Sequence[Pass]) -> Properties:
-    """Return what holds after the pass of this name; nothing if no pass is called so."""
+    """Return the properties that hold after the pass of this name; none if there is none."""
     held: Properties = frozenset()
     for p in table:
         held = (held - p.breaks) | p.makes

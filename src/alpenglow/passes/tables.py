@@ -64,7 +64,7 @@ class Chain:
 
     @classmethod
     def of(cls, y: Value) -> Chain | None:
-        """Return what computes y, if it is a chain."""
+        """Return the chain that computes y, if there is one."""
         nodes: dict[Node, None] = {}
         leaves: dict[Value, Node] = {}
         stack = [y]
@@ -92,7 +92,7 @@ class Chain:
         return cls(q, list(nodes))
 
     def tabulated(self, quantize: Node) -> Array:
-        """Return what is made of each byte, in the order of their bits."""
+        """Return the result for each byte, in the order of their bits."""
         g = Graph("table")
         bytes_ = np.arange(256, dtype=np.uint8).view(DTYPES[self.q.type.dtype])
         q = g.input("q", self.q.type.with_shape((256,)))

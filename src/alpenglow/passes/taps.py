@@ -59,7 +59,7 @@ class _Axis:
 
 
 def _seen(op: Conv, x: Value, taps: Sequence[Dim], y: Value) -> list[_Axis] | None:
-    """Return what is left of each axis; None where all taps see data or that is not known."""
+    """Return the taps that are left on each axis; None if all see data or that is not known."""
     spatial = len(taps)
     pads, strides, dilations = op.window(spatial)
     axes = []

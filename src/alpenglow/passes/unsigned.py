@@ -2,7 +2,7 @@
 
 Machines multiply bytes without a sign by bytes with one: tensors are the former, weights the
 latter.  A signed tensor is its unsigned form with the first bit of each byte flipped, and flips
-move down until they meet.  What is left stands at inputs and outputs.
+move down until they meet.  The remaining ones are at inputs and outputs.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def signed_later(g: Graph, node: Node) -> Rewritten:
 
 
 def signed(g: Graph, q: Value) -> Value:
-    """Return bytes less 128, as i8: their bits, but for the first."""
+    """Return bytes less 128, as i8: their bits with the first one flipped."""
     return g(Cast("i8"), g(BitXor(), q, spread(g, (HALF,), "u8", None, q.type)))
 
 
@@ -138,7 +138,7 @@ def _unsigned(v: Value | None) -> Value | None:
 
 
 def _flipped(node: Node, cast: str) -> Value | None:
-    """Return what a node flips the first bits of: what is `cast` there, if that is asked for."""
+    """Return the operand whose first bits a node flips, of the dtype `cast`, if given."""
     q, half = node.inputs
     if half is None or q is None or q.type.dtype != "u8" or uniform(half) != HALF:
         return None
