@@ -158,7 +158,7 @@ def test_the_other_branch_still_runs() -> None:
 def test_an_if_without_condition_is_refused() -> None:
     nodes = [node("If", [], ["y"], name="it", then_branch=NEGATED, else_branch=NEGATED)]
 
-    assert "If: expected one input" in refused(model(nodes, [info("x", [3])], ["y"]))
+    assert "expected one, the condition" in refused(model(nodes, [info("x", [3])], ["y"]))
 
 
 def test_what_tells_a_loop_when_to_end_must_be_one_element() -> None:

@@ -51,7 +51,7 @@ class Scanning:
 def branches(step: NodeStep, folder: Path | None) -> Branch[onnx.NodeProto]:
     """Return the branches of an If."""
     if len(step.inputs) != 1 or not step.inputs[0]:
-        raise ModelError("If: expected one input, the condition")
+        raise ModelError(f"If: inputs are {list(step.inputs)}, expected one, the condition")
     names = ("then_branch", "else_branch")
     return Branch(step.inputs[0], tuple(Inner(step.payload, n, folder) for n in names))
 

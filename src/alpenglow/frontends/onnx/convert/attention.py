@@ -123,7 +123,7 @@ def beside_heads(s: Site, cache: Value, x: Value, flat: bool, turned: Dim) -> Va
     """Return a cache[B, T, R/2] with an axis of extent 1 where x has its heads."""
     batch, steps = x.type.shape[0], x.type.shape[1 if flat else 2]
     if cache.type.rank != 3 or cache.type.shape[-1] * 2 != turned:
-        raise s.wrong(f"a cache is {cache.type}, expected half of {turned}")
+        raise s.wrong(f"a cache is {cache.type}, expected rank 3 and a last axis of {turned} / 2")
     shape = (batch, steps, 1) if flat else (batch, 1, steps)
     return s.g(Reshape((*shape, cache.type.shape[-1])), cache)
 
@@ -152,9 +152,10 @@ def linear_attention(s: Site) -> Made:
     before, decay, beta = (s.optional(i) for i in (3, 4, 5))
     rule = s.attribute("update_rule", "gated_delta")
     if rule not in RULES or (decay is not None, beta is not None) != RULES[rule]:
+        given = " and ".join(n for n, v in (("decay", decay), ("beta", beta)) if v is not None)
         raise s.wrong(
-            f"update_rule is '{rule}', given decay: {decay is not None}, beta: "
-            f"{beta is not None}; expected one of {', '.join(RULES)} with what it needs"
+            f"update_rule is '{rule}' with {given or 'neither decay nor beta'}, expected linear "
+            "(neither), gated (decay), delta (beta) or gated_delta (both)"
         )
     shape = (q.type.shape[0], groups, q.type.shape[3], v.type.shape[3])
     state = s.full(0, wide, shape) if before is None else s.cast(before, wide)

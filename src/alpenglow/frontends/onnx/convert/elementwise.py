@@ -64,7 +64,7 @@ def several(name: str, op: Op) -> None:
 
 def joined(s: Site, op: Op, values: list[Value]) -> Value:
     if not values:
-        raise s.wrong("expected at least one input")
+        raise s.wrong("there are 0 inputs, expected at least one")
     return reduce(lambda x, y: s.g(op, x, y), values)
 
 

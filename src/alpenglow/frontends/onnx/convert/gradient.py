@@ -26,7 +26,7 @@ def gradient(s: Site) -> Made:
         raise s.wrong(f"{len(inputs)} inputs, expected one for each of {len(names)} xs and zs")
     named, y = [s.named(n) for n in names], s.named(s.needed("y"))
     if len(set(named)) < len(named):
-        raise s.wrong(f"of {', '.join(names)} two are one value, expected independent")
+        raise s.wrong(f"xs and zs are {', '.join(names)}, expected different values")
     for name, own, other in zip(names, named, inputs, strict=True):
         if own.type != other.type:
             raise s.wrong(f"the input for '{name}' is {other.type}, expected {own.type}")

@@ -253,7 +253,7 @@ def block_size(s: Site) -> int:
     """Return the block size of an operator on images; raise ModelError unless it is positive."""
     x, size = s.input(0), int(s.needed("blocksize"))
     if x.type.rank != 4 or size < 1:
-        raise s.wrong(f"blocks of {size} on {x.type}, expected [N,C,H,W]")
+        raise s.wrong(f"blocksize is {size} for {x.type}, expected 1 or more for [N,C,H,W]")
     return size
 
 

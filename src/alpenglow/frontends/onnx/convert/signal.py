@@ -75,7 +75,7 @@ def mel_weight_matrix(s: Site) -> Made:
     if bins < 0 or length < 1 or rate < 1 or not 0 <= low <= high < np.inf:
         raise s.wrong(
             f"num_mel_bins is {bins}, dft_length {length}, sample_rate {rate} and the edges {low} "
-            f"and {high} Hz, expected bins of 0, length and rate of 1 or more, 0 ≤ lower ≤ upper"
+            f"and {high} Hz, expected bins ≥ 0, length and rate ≥ 1, 0 ≤ lower edge ≤ upper edge"
         )
     weights = mel_weights(bins, length, rate, low, high)
     return s.g.constant(weights.astype(TensorType(output_type(s), ()).numpy))
