@@ -9,6 +9,7 @@ text is judged, so a message that another function writes is judged where it is 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ COMPLETE = ("expected", "supported", "try:", "did you mean", "limit", "already",
 
 METHODS = {"wrong", "refuse", "error", "lacks", "refusal", "Refused"}
 """Functions that make an error of their first string."""
+
+QUOTED = re.compile(r"\{(?:\w+\.)?(?:message|strerror|why|problem|reason)\}")
+"""Values that are the messages of other errors."""
 
 SILENT = {"AssertionError", "StopIteration", "KeyError", "AttributeError", "RaceError"}
 
@@ -61,7 +65,7 @@ def is_complete(call: ast.Call, text: str) -> bool:
         return True
     plain = text.replace(" ", "")
     is_foreign = plain.startswith("{") and plain.endswith("}") and plain.count("{") == 1
-    return is_foreign or any(word in text for word in COMPLETE)
+    return is_foreign or bool(QUOTED.search(text)) or any(word in text for word in COMPLETE)
 
 
 def incomplete(path: Path) -> Iterator[tuple[int, str]]:
