@@ -74,7 +74,7 @@ def test_jumps_are_no_operators_that_lack_a_kernel(make: Make) -> None:
 
 
 def test_values_in_a_loop_are_no_ends_of_a_graph() -> None:
-    with pytest.raises(OptionError, match="product is a value inside of a loop or a branch"):
+    with pytest.raises(OptionError, match="product is a value inside a loop or branch"):
         truncate(rnn(), "product")
 
 

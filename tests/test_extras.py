@@ -116,7 +116,7 @@ def test_a_name_that_no_extra_has_is_unknown() -> None:
     assert find_operator("no_such_operator") is None
     assert converters.find("com.microsoft", "NoSuchOperator", 1) is None
     assert hosted.find_hosted("", "NoSuchOperator", 1) is None
-    with pytest.raises(ParseError, match="no operator is called 'no_such_operator'"):
+    with pytest.raises(ParseError, match="expected an operator, not 'no_such_operator'"):
         parse_graph("graph @g {\n  %y : f32[] = no_such_operator()\n  output y = %y\n}\n")
 
 

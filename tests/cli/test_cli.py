@@ -382,7 +382,7 @@ def test_an_error_in_a_text_names_its_line(folder: Path) -> None:
     path.write_text("\n".join(lines))
 
     assert (
-        f"line {number + 1}: no operator is called 'convey'"
+        f"line {number + 1}: expected an operator, not 'convey'"
         in alpenglow("run lowered.txt", 2).stderr
     )
 

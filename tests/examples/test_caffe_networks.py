@@ -127,7 +127,7 @@ def test_a_caller_gives_the_shapes_of_inputs(tmp_path: Path) -> None:
     assert str(g.outputs["y"].type) == "f32[5,3,3,4]"
     with pytest.raises(ModelError, match=r"line 1, layer 'b' \(Input\): input 'b' has shape \(\)"):
         CaffeFrontEnd().load(tmp_path / "net.prototxt")
-    with pytest.raises(ModelError, match="shapes names 'c', but the inputs are a, b"):
+    with pytest.raises(ModelError, match="shapes names 'c', expected inputs: a, b"):
         CaffeFrontEnd().load(tmp_path / "net.prototxt", {"b": (1, 2, 3, 4), "c": (1,)})
 
 

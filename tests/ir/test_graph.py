@@ -24,7 +24,7 @@ def test_a_node_with_wrong_operands_cannot_be_made() -> None:
         (MatMul(), [x, w], "3"),
         (Add(), [x], "got 1 operands, expected 2"),
         (Add(), [x, x, x], "got 3 operands, expected 2"),
-        (Add(), [x, w], "operands differ"),
+        (Add(), [x, w], "operands are "),
         (Add(), [None, x], "operand x is missing"),
         (Concat(0), [], "at least one operand"),
         (Conv(), [x, x], "rank"),
@@ -41,9 +41,9 @@ def test_names_of_inputs_and_outputs_are_given_once() -> None:
     g = Graph("f")
     x = g.input("x", "f32[2]")
     g.output("y", x)
-    with pytest.raises(TypeRuleError, match="two inputs called 'x'"):
+    with pytest.raises(TypeRuleError, match="already has an input called 'x'"):
         g.input("x", "f32[2]")
-    with pytest.raises(TypeRuleError, match="two outputs called 'y'"):
+    with pytest.raises(TypeRuleError, match="already has an output called 'y'"):
         g.output("y", x)
 
 
@@ -59,7 +59,7 @@ def test_a_hidden_input_leaves_its_name_to_a_callers_input() -> None:
 
 
 def test_an_input_has_a_name() -> None:
-    with pytest.raises(TypeRuleError, match="an input of graph f has no name"):
+    with pytest.raises(TypeRuleError, match="graph f: input is ''"):
         Graph("f").input("", "f32[2]")
 
 

@@ -47,11 +47,11 @@ MISTAKES: dict[str, Callable[[Toy], object]] = {
     "add: got 1 operands, expected 2": lambda t: t.g(Add(), t.x),
     "output 'z' is 1.0 (float), expected a Value": lambda t: t.g.output("z", 1.0),
     "the type of input 'z' is of type tuple": lambda t: t.g.input("z", (2, 3)),
-    "an input of graph g has no name": lambda t: t.g.input(3, "f32[2]"),
+    "graph g: input is ": lambda t: t.g.input(3, "f32[2]"),
     "a constant is 'abc' (str), expected an array of numbers": lambda t: t.g.constant("abc"),
     "a constant is of type list": lambda t: t.g.constant([[1, 2], [3]]),
     "a constant is None": lambda t: t.g.constant(None),
-    "a constant has the shape (2, 3), but its type is f32[2]":
+    "the shape of a constant is (2, 3), expected that of f32[2]":
         lambda t: t.g.constant(t.array, type_="f32[2]"),
     "is a value of another graph": foreign,
     "pass 'mine' returned None, expected a Graph": by_pass(None, "fuse"),

@@ -91,7 +91,7 @@ def test_what_a_graph_is_cut_at_can_go_on(tmp_path: Path) -> None:
 
 def test_names_that_are_none_or_two_are_told() -> None:
     g = model()
-    with pytest.raises(OptionError, match="is called third; the last ones are squares, second"):
+    with pytest.raises(OptionError, match="is called third, expected one such as squares, second"):
         ag.truncate(g, "third")
     with pytest.raises(OptionError, match="expected one name or more"):
         ag.truncate(g)

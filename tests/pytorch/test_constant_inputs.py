@@ -72,7 +72,7 @@ def test_constants_bind_open_extents_of_graphs_alone() -> None:
     with pytest.raises(UnsupportedError, match="the shape of the constant 'x'"):
         ag.compile(Found(), args=(X, torch.eye(3)), dynamic_shapes=({0: ROWS}, None),
                    constants={"x": x})  # fmt: skip
-    with pytest.raises(OptionError, match="names z, but the inputs are x, w"):
+    with pytest.raises(OptionError, match="names z, expected inputs: x, w"):
         ag.compile(Pairs(), args=(X, X + 1), constants={"z": 1.0})
 
 

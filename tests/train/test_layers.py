@@ -168,7 +168,7 @@ WRONG: dict[str, tuple[Layer, str, str]] = {
     "no window": (lambda g, x: train.max_pool(g, x, 2), "f32[2,4]", "expected [N, C, …]"),
     "an empty table": (lambda g, x: train.embedding(g, x, 0, 3, "e"), "i64[2]", "is 0, expected"),
     "a name that is taken": (
-        lambda g, x: train.dense(g, train.dense(g, x, 3, "d"), 3, "d"), "f32[2,3]", "two inputs"),
+        lambda g, x: train.dense(g, train.dense(g, x, 3, "d"), 3, "d"), "f32[2,3]", "already has"),
 }  # fmt: skip
 
 

@@ -50,8 +50,7 @@ def check_names(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     check_mapping(values)
     if unknown := [str(name) for name in values if name not in inputs]:
         raise OptionError(
-            f"constants names {', '.join(unknown)}, but the inputs are "
-            f"{', '.join(inputs) or 'none'}"
+            f"constants names {', '.join(unknown)}, expected inputs: {', '.join(inputs) or 'none'}"
         )
 
 
@@ -92,11 +91,11 @@ def constant(name: str, value: Any, dtype: str, shape: Sequence[Dim | None] | No
 def _array(value: Any, dtype: str) -> Array:
     """Return a value as an array of its own; numbers of Python take the width of `dtype`."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError("it is a masked array, whose mask would be lost")
+        raise TypeError("it is a masked array, expected an array without a mask")
     if dtype == STRING:
         array = np.array(value, object)
         if not all(isinstance(x, str) for x in array.reshape(-1)):
-            raise TypeError("it holds other things than strings")
+            raise TypeError("not all elements are strings, expected only strings")
         return array
     array = np.asarray(value)
     if hasattr(value, "dtype") or array.dtype.kind not in KINDS[dtype]:

@@ -382,14 +382,15 @@ def from_ast(tree: ast.expr) -> Dim:
                 case ast.Mult():
                     return a * b
                 case _ if not is_open(b) and b == 0:  # reading a text asks nothing of symbols
-                    raise ParseError(f"extent '{shown(ast.unparse(tree))}' divides by zero")
+                    text = shown(ast.unparse(tree))
+                    raise ParseError(f"dimension '{text}' divides by 0, expected another divisor")
                 case ast.FloorDiv():
                     return a // b
                 case ast.Mod():
                     return a % b
         case ast.Call(func=ast.Name(id="max" | "min" as pick), args=[x, y], keywords=[]):
             return _pick(pick, from_ast(x), from_ast(y))
-    raise ParseError(f"extent '{shown(ast.unparse(tree))}' is no integer expression")
+    raise ParseError(f"dimension is '{shown(ast.unparse(tree))}', expected an integer expression")
 
 
 @overload
@@ -434,7 +435,7 @@ def _decide(x: Dim, relation: str) -> bool:
         return RELATIONS[relation](x)
     assumption = _current.get()
     if assumption is None:
-        raise TypeError(f"{x} is open: whether it is {relation} 0 cannot be told")
+        raise TypeError(f"cannot decide {x} {relation} 0: expected fixed dimensions")
     return assumption.decide(x, relation)
 
 

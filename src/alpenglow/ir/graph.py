@@ -229,9 +229,9 @@ class Graph:
     def input(self, name: str, type_: TensorType | str, *, hidden: bool = False) -> Value:
         """Add an input and return its value; a `hidden` input of this name is renamed."""
         if not name or not isinstance(name, str):
-            raise TypeRuleError(f"an input of graph {self.name} has no name")
+            raise TypeRuleError(f"graph {self.name}: input is {name!r}, expected a name")
         if self.has_input(name) or (hidden and name in self.inputs):
-            raise TypeRuleError(f"graph {self.name} has two inputs called '{name}'")
+            raise TypeRuleError(f"graph {self.name} already has an input called '{name}'")
         value = Value(misuse.type_given(type_, f"the type of input '{name}'"), name)
         value.hidden = hidden
         if name in self.inputs:
@@ -263,7 +263,7 @@ class Graph:
         copied as by `constant`.  An output may not have its name: `assign` takes that.
         """
         if name in self.outputs:
-            raise TypeRuleError(f"graph {self.name} has an output called '{name}'")
+            raise TypeRuleError(f"graph {self.name} already has an output called '{name}'")
         constant = self.constant(initial, name, type_, copy=copy)
         value = self.input(name, constant.type)
         self.initial[name] = constant
@@ -284,10 +284,11 @@ class Graph:
         t = self.inputs[name].type
         if not 0 <= axis < t.rank or not isinstance(t.shape[axis], Sym):
             raise TypeRuleError(
-                f"variable '{name}' {t} cannot grow along axis {axis}, whose extent has no name"
+                f"variable '{name}' {t} cannot grow along axis {axis}, expected a dynamic "
+                "dimension there"
             )
         if name in self.outputs:
-            raise TypeRuleError(f"graph {self.name} has an output called '{name}'")
+            raise TypeRuleError(f"graph {self.name} already has an output called '{name}'")
         self.initial[name] = Value(t, name)
         self.growing[name] = axis
 
@@ -295,12 +296,14 @@ class Graph:
         """Say what a variable has at exit: once, a value of its type; longer where it grows."""
         if name not in self.initial:
             known = ", ".join(self.initial) or "none"
-            raise TypeRuleError(f"graph {self.name} has no variable '{name}'; there are {known}")
+            raise TypeRuleError(
+                f"graph {self.name}: '{name}' is assigned, expected a variable: {known}"
+            )
         if name in self.outputs:
-            raise TypeRuleError(f"variable '{name}' of graph {self.name} is assigned twice")
+            raise TypeRuleError(f"variable '{name}' of graph {self.name} is already assigned")
         if not self.may_hold(name, value.type):
             raise TypeRuleError(
-                f"variable '{name}' is {self.initial[name].type}, but {value.type} is assigned"
+                f"variable '{name}' is assigned {value.type}, expected {self.initial[name].type}"
             )
         self.outputs[name] = value
 
@@ -325,9 +328,9 @@ class Graph:
     def output(self, name: str, value: Value) -> Value:
         """Make `value` an output of the graph, called `name`."""
         if name in self.initial:
-            raise TypeRuleError(f"graph {self.name} has a variable called '{name}'")
+            raise TypeRuleError(f"graph {self.name} already has a variable called '{name}'")
         if name in self.outputs:
-            raise TypeRuleError(f"graph {self.name} has two outputs called '{name}'")
+            raise TypeRuleError(f"graph {self.name} already has an output called '{name}'")
         if not isinstance(value, Value):
             raise TypeRuleError(
                 f"output '{name}' is {misuse.told_of(value)}, expected a Value of the graph"
@@ -345,7 +348,7 @@ class Graph:
         data = misuse.array_given(array)
         t = type_of(data) if type_ is None else misuse.type_given(type_, "the type of a constant")
         if t.shape != data.shape and all(isinstance(d, int) for d in t.shape):
-            raise TypeRuleError(f"a constant has the shape {data.shape}, but its type is {t}")
+            raise TypeRuleError(f"the shape of a constant is {data.shape}, expected that of {t}")
         return Value(t, name, array=copied(data) if copy else data)
 
     def __call__(self, op: Op, *inputs: Value | None, name: str = "") -> Value:

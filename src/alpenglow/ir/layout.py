@@ -73,7 +73,8 @@ class Layout:
         Raises TypeRuleError if the layouts differ, or hold the axis.
         """
         if other != self or axis in self.held(len(shape)):
-            raise TypeRuleError(f"layouts {self} and {other} do not join along axis {axis}")
+            raise TypeRuleError(f"cannot join along axis {axis}: layouts are {self} and {other}, "
+                                "expected equal ones that do not hold the axis")
         return self
 
 

@@ -61,17 +61,21 @@ def of_plain(value: Any) -> Metadata:
     no number, or too long.
     """
     if not isinstance(value, dict):
-        raise TypeError(f"the metadata is a {type(value).__name__}")
+        raise TypeError(f"metadata is a {type(value).__name__}, expected a dict")
     known = {f.name: value[f.name] for f in fields(Metadata) if f.name in value}
     called = known.pop("structure", None)
     for name, content in known.items():
         expected = type(getattr(NONE, name))
         if type(content) is not expected:
-            raise TypeError(f"{name} of the metadata is a {type(content).__name__}")
+            found = type(content).__name__
+            raise TypeError(f"metadata.{name} is a {found}, expected {expected.__name__}")
         if expected is dict:
+            if len(content) > MOST_ENTRIES:
+                found = f"metadata.{name} has {len(content):,} entries"
+                raise ValueError(f"{found}, expected at most {MOST_ENTRIES:,}")
             inner = int if name == "opsets" else str
-            if len(content) > MOST_ENTRIES or any(type(v) is not inner for v in content.values()):
-                raise ValueError(f"{name} of the metadata is {len(content)} entries, or no {inner}")
+            for v in (v for v in content.values() if type(v) is not inner):
+                raise ValueError(f"metadata.{name} holds {v!r}, expected {inner.__name__}")
     return Metadata(**known, structure=None if called is None else structure_of(called))
 
 

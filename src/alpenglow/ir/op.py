@@ -144,7 +144,7 @@ class Op:
                 raise TypeRuleError(f"{self.name}: attribute {name} is {value!r}, expected {kind}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        raise FrozenInstanceError(f"cannot assign to field {name!r}, as expected of operators")
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -218,7 +218,9 @@ class Elementwise(Primitive, kind=True):
         check_dtype(self, "operand", xs[0], self.dtypes)
         for other in xs[1:]:
             if other != xs[0]:
-                raise TypeRuleError(f"{self.name}: operands differ: {xs[0]} and {other}")
+                raise TypeRuleError(
+                    f"{self.name}: operands are {xs[0]} and {other}, expected equal"
+                )
         return xs[0].with_dtype(self.result or xs[0].dtype)
 
     def reference(self, *xs: Array) -> Array:
@@ -259,7 +261,7 @@ class Host(Op, kind=True):
 
     def infer(self, *xs: TensorType | None) -> Types:
         """Refuse to be in a graph: there is no type for what this works on."""
-        raise TypeRuleError(f"{self.name} works on values that no graph holds")
+        raise TypeRuleError(f"{self.name} in a graph is not supported; supported: staged models")
 
 
 class Control(Op, kind=True):
@@ -353,7 +355,7 @@ def changed_along(
     if x.is_plain:
         return x.with_shape(shape)
     if held := sorted(set(axes).intersection(x.layout.held(x.rank))):
-        raise TypeRuleError(f"{op.name}: layout {x.layout} holds axes {held} of {x}")
+        raise TypeRuleError(f"{op.name}: {x} has axes {held} in its layout, expected none of them")
     return replace(x, shape=tuple(shape))
 
 
@@ -405,5 +407,12 @@ def check_each(op: Op, count: int, **values: tuple[int, ...]) -> None:
 def normal_axis(op: Op, axis: int, rank: int) -> int:
     """Return `axis` counted from the front; raise TypeRuleError if it is out of range."""
     if not -rank <= axis < rank:
-        raise TypeRuleError(f"{op.name}: axis {axis} is not in a tensor of rank {rank}")
+        expected = f"{-rank} to {rank - 1}" if rank else "none for rank 0"
+        raise TypeRuleError(f"{op.name}: axis is {axis}, expected {expected}")
     return axis % rank
+
+
+def misfit(op: Op, error: Exception) -> str:
+    """Return the message for attributes and operands that made a type rule raise `error`."""
+    why = f"{type(error).__name__}: {error}"
+    return f"{op.name}: {why}, expected attributes that fit the operands"

@@ -134,18 +134,18 @@ def bind_shapes(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     types: dict[str, tuple[Dim, ...]] = {}
     for name, shape in shapes.items():
         if name not in known:
-            raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(known)}")
+            raise ModelError(f"shapes names '{name}', expected inputs: {', '.join(known)}")
         t = g.inputs[name].type
         if not isinstance(shape, Sequence) or not all(isinstance(d, Integral) for d in shape):
-            raise ModelError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
+            raise ModelError(f"shape of input '{name}' is {shape!r}, expected integers for {t}")
         if len(shape) != t.rank:
-            raise ModelError(f"input '{name}' is {t}; shape {tuple(shape)} has another rank")
+            raise ModelError(f"shape of input '{name}' is {tuple(shape)}, expected rank {t.rank}")
         types[name] = t.shape
     extents, _ = values_of(sources(types), shapes)
     new = g.bind(extents)
     for name, shape in shapes.items():
         if new.inputs[name].type.shape != tuple(shape):
             raise ModelError(
-                f"input '{name}' is {g.inputs[name].type}; {tuple(shape)} does not fit"
+                f"shape of input '{name}' is {tuple(shape)}, expected {g.inputs[name].type}"
             )
     return new

@@ -53,10 +53,16 @@ class Unread(StagedModel):
         self.inputs, self.outputs, self.kinds, self.constants = {}, {}, {}, {}
 
     def begin(self) -> Any:
-        raise UnsupportedError(f"the text holds no body '{self.name}', only its name")
+        raise self._unread()
 
     def part(self, rest: Any, known: Known) -> Part:
-        raise UnsupportedError(f"the text holds no body '{self.name}', only its name")
+        raise self._unread()
+
+    def _unread(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"the text of a stage holds only the name of loop body '{self.name}', so it cannot run",
+            hint="run the model that the text is of",
+        )
 
 
 # ── printing ──
@@ -148,7 +154,7 @@ def _parse_action(source: Lines) -> Action:
     if m[4] is None:
         words, op = parse_application(m[2], m[3], source)
         if not isinstance(op, Host):
-            raise source.error(f"{op.name} is no host operator", m[0])
+            raise source.error(f"{op.name}: expected an operator that runs in Python", m[0])
         return Apply(label, op, _read(", ".join(words)), outputs)
     body = Unread(unquote(m[4]))
     if m[2] == "loop":

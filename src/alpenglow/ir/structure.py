@@ -88,9 +88,9 @@ class Structure:
         given = dict(zip(names, arguments, strict=False))
         for name, value in by_name.items():
             if name not in names:
-                raise FeedError(f"there is no parameter '{name}'; there are {', '.join(names)}")
+                raise FeedError(f"got parameter '{name}', expected some of {', '.join(names)}")
             if name in given:
-                raise FeedError(f"'{name}' is given twice, in order and by name")
+                raise FeedError(f"parameter '{name}' is already given by position")
             given[name] = value
         arrays: dict[str, Any] = {}
         for name, tree in self.parameters:
@@ -187,7 +187,8 @@ def _taken_apart(tree: Tree, value: Any, where: str) -> Iterator[tuple[str, Any]
         case Keyed(kind="object", items=pairs):
             for key, item in pairs:
                 if not hasattr(value, str(key)):
-                    raise FeedError(f"{where}, a {type(value).__name__}, has no attribute '{key}'")
+                    found = type(value).__name__
+                    raise FeedError(f"{where} is a {found}, expected an attribute '{key}'")
                 yield from _taken_apart(item, getattr(value, str(key)), f"{where}.{key}")
         case Keyed(items=pairs):
             keys = [key for key, _ in pairs]
@@ -233,7 +234,8 @@ def of_plain(value: Any) -> Structure:
     """
     parameters, positional, result = value
     if type(positional) is not int or not 0 <= positional <= len(parameters):
-        raise ValueError(f"{positional} parameters in order")
+        most = len(parameters)
+        raise ValueError(f"{positional!r} positional parameters, expected 0 to {most}")
     named = tuple((_text(name), _of_plain(tree, 0)) for name, tree in parameters)
     return Structure(named, positional, _of_plain(result, 0))
 
@@ -242,22 +244,23 @@ def _of_plain(value: Any, depth: int) -> Tree:
     if isinstance(value, str):
         return Leaf(value)
     if depth > DEEPEST:
-        raise ValueError(f"containers are nested deeper than {DEEPEST}")
+        raise ValueError(f"containers are nested too deeply, expected at most {DEEPEST} levels")
     kind, *items = value
     if kind == "is":
         (fixed,) = items
         if not isinstance(fixed, str | int | float | None):
-            raise TypeError(f"a fixed value is a {type(fixed).__name__}")
+            found = type(fixed).__name__
+            raise TypeError(f"a fixed value is a {found}, expected str, int, float or None")
         return Fixed(fixed)
     if kind in ("tuple", "list"):
         return Several(kind, tuple(_of_plain(item, depth + 1) for item in items))
     if kind in ("dict", "object"):
         pairs = [(key if type(key) is int else _text(key), item) for key, item in items]
         return Keyed(kind, tuple((key, _of_plain(item, depth + 1)) for key, item in pairs))
-    raise ValueError(f"a container is a {kind!r}")
+    raise ValueError(f"a container is a {kind!r}, expected tuple, list, dict or object")
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a name is a {type(value).__name__}")
+        raise TypeError(f"a name is a {type(value).__name__}, expected a string")
     return value

@@ -41,7 +41,7 @@ from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.layout import Layout, find_layout
-from alpenglow.ir.op import Op, find_operator
+from alpenglow.ir.op import Op, find_operator, misfit
 from alpenglow.ir.side import SideWeights
 from alpenglow.ir.solve import satisfying
 from alpenglow.ir.types import COMPLEX, NARROW, Array, TensorType
@@ -358,7 +358,7 @@ def _guard(text: str, relation: str, source: Lines) -> dims.Guards:
     except ParseError as error:
         raise source.error(error.message, text) from error
     if not isinstance(x, dims.Sym):
-        raise source.error("a number needs no guard", text)
+        raise source.error("expected a guard on a dynamic dimension", text)
     return ((x, relation),)
 
 
@@ -369,12 +369,11 @@ def parse_constant(
     if m := re.fullmatch(r"(\S+) sha256:(\w+)", text):
         t = source.type(m[1])
         if m[2] not in weights:
-            raise source.error("these contents are not among the weights given", text)
+            raise source.error("expected the SHA-256 hash of one of the weights given", text)
         array = weights[m[2]]
         if t.dtype in NARROW and array.dtype == np.uint8:  # as files hold them
             array = array.view(t.numpy)
-        if not t.static or array.size != t.size:
-            raise source.error(f"these contents have {array.size} elements", text)
+        _check_size(t, array, text, source)
         kept = source.trusted or isinstance(weights, SideWeights)  # nothing writes these
         v = g.constant(array.reshape(t.extents), name, t, copy=not kept)
         if source.trusted:
@@ -390,10 +389,15 @@ def parse_constant(
         with np.errstate(over="raise"):
             array = np.array(source.literal(m[2]), t.numpy)
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise source.error(f"these are no elements of {t.dtype}", text) from error
-    if not t.static or array.size != t.size:
-        raise source.error(f"these contents have {array.size} elements", text)
+        raise source.error(f"expected elements of {t.dtype}", text) from error
+    _check_size(t, array, text, source)
     return g.constant(array.reshape(t.extents), name, t, copy=False)
+
+
+def _check_size(t: TensorType, array: Array, text: str, source: Lines) -> None:
+    if not t.static or array.size != t.size:
+        wanted = t.size if t.static else "fixed dimensions and as many"
+        raise source.error(f"{array.size} elements for {t}, expected {wanted}", text)
 
 
 def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, Array]) -> None:
@@ -416,10 +420,11 @@ def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, A
     except AlpenglowError as error:
         raise error.located(node=line) from None
     except NONSENSE as error:
-        raise source.error(f"{op.name}: {type(error).__name__}: {error}", line) from error
+        raise source.error(misfit(op, error), line) from error
     end, source.at = source.at, place
     if [v.type for v in node.results] != [t for _, t in results]:
-        raise source.error(f"{op.name} infers {', '.join(str(v.type) for v in node.results)}", line)
+        inferred = ", ".join(str(v.type) for v in node.results)
+        raise source.error(f"{op.name}: expected results {inferred}", line)
     for v, (word, _) in zip(node.results, results, strict=True):
         _define(values, "%" + word, v, source)
         v.name = unquote(word)
@@ -465,11 +470,11 @@ def _parse_operator(name: str, rest: str, arguments: str, source: Lines) -> Op:
     """Read the attributes of an operator; `arguments` are what an error quotes."""
     cls = find_operator(name)
     if cls is None:
-        raise source.error(f"no operator is called '{name}'", arguments)
+        raise source.error(f"expected an operator, not '{name}'", arguments)
     try:
         call = parse_expression(f"f({rest})", "text")
     except ParseError as error:
-        raise source.error("attributes are no Python literals", arguments) from error
+        raise source.error("expected attributes that are Python literals", arguments) from error
     if not isinstance(call, ast.Call) or call.args or not all(k.arg for k in call.keywords):
         raise source.error("expected operands, then ATTRIBUTE=VALUE", arguments)
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
@@ -480,7 +485,9 @@ def _parse_operator(name: str, rest: str, arguments: str, source: Lines) -> Op:
     except (ParseError, TypeRuleError) as error:
         raise source.error(error.message, arguments) from error
     if unknown := attributes.keys() - known:
-        raise source.error(f"{name} has no attribute {', '.join(sorted(unknown))}", arguments)
+        wanted = ", ".join(sorted(known)) or "none"
+        found = ", ".join(sorted(unknown))
+        raise source.error(f"{name} has no attribute {found}, expected {wanted}", arguments)
     missing = [
         f.name for f in fields(cls)  # type: ignore[arg-type]
         if f.name not in attributes and f.default is MISSING and f.default_factory is MISSING
@@ -527,13 +534,13 @@ def _from_ast(tree: ast.expr) -> Any:
 def _define(values: Values, word: str, v: Value, source: Lines) -> None:
     """Give `v` the name `word`, a mark and a name, which nothing before has."""
     if _key(word) in values:
-        raise source.error("this value is defined twice", word)
+        raise source.error("this value is already defined", word)
     values[_key(word)] = v
 
 
 def _operand(values: Values, word: str, source: Lines) -> Value | None:
     if _key(word) not in values:
-        raise source.error("this value is not defined before its use", word)
+        raise source.error("expected a value that is defined before its use", word)
     return values[_key(word)]
 
 

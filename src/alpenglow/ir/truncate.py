@@ -82,15 +82,15 @@ def _named(g: Graph, name: str) -> Value:
         return matching[0]
     if matching:
         many = f"{len(matching)} values of graph {shown(g.name)}"
-        raise OptionError(f"{many} are called {shown(name)}")
+        raise OptionError(f"{many} are called {shown(name)}, expected one")
     if any(v.name == name for v in _inside(g)):
         raise OptionError(
-            f"{shown(name)} is a value inside of a loop or a branch of graph {shown(g.name)}, "
-            "which cannot end there",
-            hint="evaluate(graph, feeds, after=…) is told of each node in each turn",
+            f"{shown(name)} is a value inside a loop or branch of graph {shown(g.name)}, "
+            "expected one outside",
+            hint="evaluate(graph, feeds, after=…), which is called with each node and its results",
         )
     last = [v.name for node in reversed(g.nodes) for v in node.results if v.name]
     raise OptionError(
-        f"no value of graph {shown(g.name)} is called {shown(name)}; the last ones are "
+        f"no value of graph {shown(g.name)} is called {shown(name)}, expected one such as "
         f"{some(last, 8) or 'none'}"
     )

@@ -111,7 +111,7 @@ class TensorType:
             object.__setattr__(self, "dtype", ALIASES[self.dtype])
         if self.dtype not in DTYPES:
             known = " ".join(DTYPES)
-            raise TypeRuleError(f"no element type is called {self.dtype!r}; there are {known}")
+            raise TypeRuleError(f"dtype is {self.dtype!r}, expected one of {known}")
         if self.layout is not ROW_MAJOR:
             self.layout.check(self.shape)
 
@@ -126,12 +126,12 @@ class TensorType:
         match = re.fullmatch(r"\s*(\w+)\s*(?:\[(.*)\])?\s*", text)
         if match is None or match[1] not in DTYPES | ALIASES:
             known = " ".join(DTYPES)
-            raise ParseError(f"'{text}' is no type; expected DTYPE[EXTENTS], DTYPE one of {known}")
+            raise ParseError(f"type is '{text}', expected DTYPE[DIMENSIONS], DTYPE one of {known}")
         parts = [p for p in _listed(match[2] or "") if p.strip()]
         layout, shape = parse_extents(parts)
         t = cls(match[1], shape, layout)
         if any(isinstance(d, int) and d < 0 for d in t.shape):
-            raise ParseError(f"'{text}' has a negative extent")
+            raise ParseError(f"type is '{text}', expected dimensions of 0 or more")
         return t
 
     @property

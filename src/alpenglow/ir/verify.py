@@ -25,7 +25,7 @@ from alpenglow.base.errors import NONSENSE, AlpenglowError, GraphError
 from alpenglow.base.words import shown
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Node, Value, bind_op, infer
-from alpenglow.ir.op import Control, is_composite
+from alpenglow.ir.op import Control, is_composite, misfit
 from alpenglow.ir.types import NAMES, TensorType
 
 KEY = TensorType("u32", (2,))
@@ -69,7 +69,9 @@ class _Verifier:
             self._input(name, v)
         for x, relation in self.g.guards:
             if unknown := self._unknown(dims.names(x)):
-                raise GraphError(f"the guard {x} {relation} 0 asks of {unknown}, open in no input")
+                raise GraphError(
+                    f"guard {x} {relation} 0: expected dimensions of inputs, not {unknown}"
+                )
         for node in self.g.nodes:
             try:
                 self._node(node)
@@ -88,12 +90,12 @@ class _Verifier:
     def _input(self, name: str, v: Value) -> None:
         what = f"input {_name(name)}"
         if not name:
-            raise GraphError("an input has no name")
+            raise GraphError("the name of an input is empty, expected a name")
         if v.producer is not None or v.array is not None:
             maker = "a constant" if v.producer is None else f"made by {_shown(v.producer)}"
             raise GraphError(f"{what} is {maker}, expected a value that the caller gives")
         if v in self.readers:
-            raise GraphError(f"{what} is another input, too")
+            raise GraphError(f"{what} is another input, too, expected a value of its own")
         if v.hidden and v.type != KEY:
             raise GraphError(f"{what} is {v.type}, expected {KEY}: the runtime fills it")
         self.readers[v] = {}
@@ -101,30 +103,38 @@ class _Verifier:
     def _constant(self, v: Value, what: str) -> None:
         assert v.array is not None, "of constants only"
         if v.producer is not None:
-            raise GraphError(f"{what}, a constant, is made by {_shown(v.producer)} as well")
+            maker = _shown(v.producer)
+            raise GraphError(f"{what}, a constant, is made by {maker}, expected no producer")
         if v.type.symbols():
-            raise GraphError(f"{what}, a constant {v.type}, has open extents")
+            raise GraphError(f"{what}, a constant, is {v.type}, expected fixed dimensions")
         if (v.array.shape, v.array.dtype) != (v.type.shape, v.type.numpy):
             holds = f"{NAMES.get(v.array.dtype, v.array.dtype)}{list(v.array.shape)}"
-            raise GraphError(f"{what}, a constant {v.type}, holds {holds}")
+            raise GraphError(f"{what}, a constant, holds {holds}, expected {v.type}")
         self.readers[v] = {}
 
     def _variable(self, name: str, initial: Value) -> None:
         what = f"variable {_name(name)}"
         if name not in self.g.inputs:
-            raise GraphError(f"{what} is no input: nothing has what it holds at entry")
+            raise GraphError(
+                f"{what} has no input, expected one of its name for its value at entry"
+            )
         if name in self.g.growing:
             if initial.array is not None or not 0 <= self.g.growing[name] < initial.type.rank:
-                raise GraphError(f"{what} grows along axis {self.g.growing[name]} of a constant")
+                raise GraphError(
+                    f"{what} grows along axis {self.g.growing[name]}, expected an axis of "
+                    f"{initial.type} and no initial constant"
+                )
         elif initial.array is None:
-            raise GraphError(f"{what} begins with what is no constant")
+            raise GraphError(f"{what} begins with {_name(initial.name)}, expected a constant")
         elif initial not in self.readers:
-            self._constant(initial, f"what {what} begins with")
+            self._constant(initial, f"the initial value of {what}")
         if self.g.inputs[name].type != initial.type:
-            raise GraphError(f"{what} is {initial.type} at first, but {self.g.inputs[name].type}")
+            entry = self.g.inputs[name].type
+            raise GraphError(f"{what} is {entry} at entry, expected {initial.type}, as initially")
         for v in (self.g.outputs.get(name, initial),):
             if not self.g.may_hold(name, v.type):
-                raise GraphError(f"{what} is {initial.type} at first, but {v.type} {_name(v.name)}")
+                found = f"{v.type} {_name(v.name)}"
+                raise GraphError(f"{what} is {found} at exit, expected {initial.type}")
 
     # ── nodes ──
 
@@ -139,7 +149,7 @@ class _Verifier:
             _Verifier(region, held, self.extents, self.names).run()
         if "primitive" in self.properties and is_composite(node.op):
             raise GraphError(
-                f"{node.op.name} is a composite; none is left in a graph of primitives"
+                f"{node.op.name} is a composite, expected primitives in a graph of primitives"
             )
         self._types(node)
         for i, v in enumerate(node.results):
@@ -153,10 +163,11 @@ class _Verifier:
             return
         called = f"{what}, {_name(v.name)},"
         if v.producer is None:
-            raise GraphError(f"{called} is neither an input of the graph nor a constant")
+            raise GraphError(f"{called} is not defined, expected an input, constant or result")
         if v.producer in self.g.nodes:
-            raise GraphError(f"{called} is read before it is made")
-        raise GraphError(f"{called} is made by {_shown(v.producer)}, no node of the graph")
+            raise GraphError(f"{called} is read before it is computed, expected nodes in order")
+        maker = _shown(v.producer)
+        raise GraphError(f"{called} is made by {maker}, expected a node of this graph")
 
     def _types(self, node: Node) -> None:
         """Check that the operator makes what the results say."""
@@ -166,7 +177,7 @@ class _Verifier:
         try:
             inferred = infer(bind_op(node.op, self.extents), types, regions)
         except NONSENSE as error:
-            raise GraphError(f"{node.op.name}: {type(error).__name__}: {error}") from None
+            raise GraphError(misfit(node.op, error)) from None
         if inferred != expected:
             raise GraphError(
                 f"{node.op.name} makes {', '.join(map(str, inferred))}, "
@@ -179,12 +190,14 @@ class _Verifier:
     def _result(self, node: Node, index: int, v: Value) -> None:
         what = f"result {index}, {_name(v.name)},"
         if v.producer is not node or v.index != index:
-            maker = "nothing" if v.producer is None else f"result {v.index} of {_shown(v.producer)}"
-            raise GraphError(f"{what} says it is {maker}")
+            maker = "none" if v.producer is None else f"result {v.index} of {_shown(v.producer)}"
+            raise GraphError(f"{what} records {maker} as its producer, expected this node")
         if v.array is not None or v in self.readers:
-            raise GraphError(f"{what} is an input, a constant or another result, too")
+            raise GraphError(
+                f"{what} is an input, constant or other result, too, expected a value of its own"
+            )
         if unknown := self._unknown(v.type.symbols()):
-            raise GraphError(f"{what} {v.type}, is open in {unknown}, which no input is")
+            raise GraphError(f"{what} {v.type}, names {unknown}, expected dimensions of inputs")
         self.readers[v] = {}
 
     def _unknown(self, names: Set[str]) -> str:
@@ -198,12 +211,12 @@ class _Verifier:
         if v.users.keys() == readers.keys():
             return
         for node in readers.keys() - v.users.keys():
-            raise GraphError(
-                f"{_name(v.name)} does not list a node that reads it", node=_shown(node)
-            )
+            found = f"users of {_name(v.name)} lack this reader"
+            raise GraphError(f"{found}, expected all nodes that read it", node=_shown(node))
         for node in v.users.keys() - readers.keys():
-            where = "does not" if node in self.g.nodes else "is not in the graph"
-            raise GraphError(f"{_name(v.name)} lists a reader that {where}", node=_shown(node))
+            where = "does not read it" if node in self.g.nodes else "is not in the graph"
+            found = f"users of {_name(v.name)} hold a node that {where}"
+            raise GraphError(f"{found}, expected only nodes that read it", node=_shown(node))
 
 
 def _shown(node: Node) -> str:

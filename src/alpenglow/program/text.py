@@ -120,13 +120,13 @@ def _parse(source: _Source, weights: Mapping[str, Array]) -> Program:
         elif keyword in ("input", "hidden", "output", "const", "arena"):
             buffer = _parse_buffer(source, weights)
             if buffer.name in buffers:
-                raise source.error(f"two buffers are called '{buffer.name}'", line)
+                raise source.error(f"buffer '{buffer.name}' is already declared", line)
             buffers[buffer.name] = buffer
         elif keyword in ("alloc", "free"):
             m = source.match(rf"(alloc|free) %({WORD})", "alloc %NAME")
             name = unquote(m[2])
             if name not in buffers:
-                raise source.error(f"no buffer is called '{name}'", line)
+                raise source.error(f"expected a declared buffer, '{name}' is not", line)
             body.append(Alloc(name) if m[1] == "alloc" else Free(name))
         else:
             body.append(_parse_instr(source, buffers, weights))
@@ -230,7 +230,7 @@ class _Source(Lines):
         """Read the type of a buffer or region."""
         t = self.type(text)
         if not (t.static or self.may_be_open):
-            raise self.error("a buffer has no open extents", text)
+            raise self.error("expected a buffer type without dynamic dimensions", text)
         return t
 
     def dense(self, buffer: str, t: TensorType) -> Region:
@@ -278,7 +278,7 @@ def _parse_variable(
     if grows := graph_text.GROWS.fullmatch(m[2]):
         t, axis = source.memory_type(grows[1]), int(grows[2])
         if axis >= t.rank:
-            raise source.error(f"{t} has no axis {axis}", m[0])
+            raise source.error(f"{t} grows along axis {axis}, expected less than {t.rank}", m[0])
         cell = Cell(Value(t, unquote(m[1])), axis=axis)
         _add_variable(source, buffers, cell.initial.name, roomy(t, axis))
         return cell
@@ -294,19 +294,20 @@ def _parse_assigned(
     m = source.match(rf"assign ({WORD}) = %({WORD})(?: ({TYPE}))?", "assign NAME = %BUFFER")
     name, label = unquote(m[1]), unquote(m[2])
     if name not in variables or variables[name].exit:
-        why = "assigned twice" if name in variables else "none"
-        raise source.error(f"variable '{name}' is {why}", m[0])
+        why = "already assigned" if name in variables else "not declared, expected a variable"
+        raise source.error(f"'{name}' is {why}", m[0])
     if label != name:
         _add_variable(source, buffers, label, variables[name].type)
     grown = source.memory_type(m[3]) if m[3] else None
     if (grown is None) != (variables[name].axis is None) or (grown is not None and label != name):
-        raise source.error(f"variable '{name}' is assigned what it cannot hold", m[0])
+        rule = "its own buffer and a TYPE if it grows, no TYPE otherwise"
+        raise source.error(f"variable '{name}' is assigned wrongly, expected {rule}", m[0])
     variables[name] = replace(variables[name], exit=label, grown=grown)
 
 
 def _add_variable(source: Lines, buffers: dict[str, Buffer], label: str, t: TensorType) -> None:
     if label in buffers:
-        raise source.error(f"two buffers are called '{label}'", label)
+        raise source.error(f"buffer '{label}' is already declared", label)
     buffers[label] = Buffer(label, t.nbytes, "variable", t)
 
 
@@ -321,7 +322,7 @@ def _parse_instr(
     ins, attributes = _take_regions(source, m[3])
     for r in (*outs, *ins):
         if r is not None and r.buffer not in buffers:
-            raise source.error(f"no buffer is called '{r.buffer}'", line)
+            raise source.error(f"expected declared buffers, '{r.buffer}' is not", line)
     words, op = parse_application(m[2], attributes, source)
     if words:
         raise source.error("expected a region: a buffer, then its type", words[0])
@@ -349,8 +350,8 @@ def _take_regions(source: _Source, text: str) -> tuple[list[Region | None], str]
             continue
         strides = dense.strides if m[4] is None else source.literal(m[4])
         if not source.may_be_open and any(type(stride) is not int for stride in strides):
-            raise source.error("expected strides that are numbers", m[0])
+            raise source.error("expected integer strides", m[0])
         if len(strides) != len(dense.strides):
-            raise source.error(f"{dense.type} needs a stride for each axis", m[0])
+            raise source.error(f"expected {len(dense.strides)} strides, one per axis", m[0])
         regions.append(replace(dense, offset=source.extent(m[3] or "0"), strides=tuple(strides)))
     return regions, text

@@ -26,7 +26,7 @@ from alpenglow.base.errors import NONSENSE, AlpenglowError, ProgramError
 from alpenglow.base.memory import ALIGNMENT, MOST_NBYTES, rounded_up
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Graph, Value, infer
-from alpenglow.ir.op import Control, Primitive
+from alpenglow.ir.op import Control, Primitive, misfit
 from alpenglow.ir.types import TensorType
 from alpenglow.ir.verify import KEY
 from alpenglow.ops.control.jump import Jump
@@ -121,7 +121,7 @@ class _Verifier:
                     number += 1
         self.contents = paths.reach(number, state)
         if self.alive:
-            raise ProgramError(f"buffer {_name(min(self.alive))} is never freed")
+            raise ProgramError(f"buffer {_name(min(self.alive))} is not freed, expected a free")
 
     # ── memory ──
 
@@ -130,13 +130,15 @@ class _Verifier:
         ends = [b.offset + b.nbytes for b in p.buffers.values() if b.offset is not None]
         peak = rounded_up(max(ends, default=0))
         if not 0 <= p.arena <= peak:
-            raise ProgramError(f"the arena has {p.arena} bytes, but its buffers end at {peak}")
+            raise ProgramError(
+                f"arena is {p.arena} bytes, expected 0 to {peak}, the end of buffers"
+            )
         if not 0 <= p.lower_bound <= p.arena:
-            raise ProgramError(f"the bound is {p.lower_bound}, but the arena {p.arena} bytes")
+            raise ProgramError(f"lower_bound is {p.lower_bound}, expected 0 to {p.arena} (arena)")
         called = [p.names.get(name, name) for name in p.outputs] + list(p.variables)
         if len(set(called)) < len(called):
             twice = next(name for name in called if called.count(name) > 1)
-            raise ProgramError(f"two outputs are called {_name(twice)}")
+            raise ProgramError(f"two outputs are called {_name(twice)}, expected unique names")
 
     def _jumps(self) -> set[int]:
         """Check that jumps stay in the program, and that a loop frees nothing that it had before.
@@ -157,11 +159,16 @@ class _Verifier:
                 case Instr(op=Jump(by)):
                     end = number + by
                     if not 0 <= end <= count:
-                        raise ProgramError(f"a jump leads to {end}, none of {count} instructions")
+                        raise ProgramError(
+                            f"a jump leads to {end}, expected instruction 0 to {count}"
+                        )
                     heads |= {end} if by < 0 else set()
                     for begin, last, name in freed:
                         if begin < end < last <= number:
-                            raise ProgramError(f"{_name(name)} is freed in a loop that reads it")
+                            raise ProgramError(
+                                f"{_name(name)} is freed in a loop that reads it, "
+                                "expected a free after the loop"
+                            )
                     number += 1
                 case Instr():
                     number += 1
@@ -192,14 +199,14 @@ class _Verifier:
         if not 0 <= b.nbytes <= MOST_NBYTES:
             raise ProgramError(f"{what} has {b.nbytes} bytes, expected 0 to {MOST_NBYTES}")
         if b.offset is not None and not self.planned:
-            raise ProgramError(f"{what} has a place, but memory is not planned yet")
+            raise ProgramError(f"{what} has an offset, expected none before memory is planned")
         if b.offset is not None:
             end = b.offset + b.nbytes
             if b.offset % ALIGNMENT:
-                raise ProgramError(f"{what} lies at {b.offset}, no multiple of {ALIGNMENT}")
+                raise ProgramError(f"{what} is at {b.offset}, expected a multiple of {ALIGNMENT}")
             if not 0 <= b.offset <= end <= self.program.arena:
                 raise ProgramError(
-                    f"{what} lies at {b.offset} to {end}, but the arena has "
+                    f"{what} takes bytes {b.offset} to {end}, expected a part of the arena of "
                     f"{self.program.arena} bytes"
                 )
         if b.space == "arena":
@@ -218,16 +225,16 @@ class _Verifier:
     def _alloc(self, name: str) -> None:
         b = self.program.buffers[name]
         if not self.lifetimes:
-            raise ProgramError(f"alloc of {_name(name)}, but lifetimes are not marked yet")
+            raise ProgramError(f"alloc of {_name(name)}, expected none without lifetimes")
         if b.space != "arena":
-            raise ProgramError(f"alloc of {_name(name)}, which is no buffer of the arena")
+            raise ProgramError(f"alloc of {_name(name)}, expected a buffer in the arena")
         if name in self.alive or name in self.dead:
-            raise ProgramError(f"buffer {_name(name)} is allocated twice")
+            raise ProgramError(f"buffer {_name(name)} is allocated twice, expected once")
         self.alive.add(name)
         if not self.planned:
             return
         if b.offset is None:
-            raise ProgramError(f"buffer {_name(name)} has no place in the arena")
+            raise self._unplaced(name)
         if not b.nbytes:
             return
         place = (b.offset, b.offset + b.nbytes, name)
@@ -235,15 +242,15 @@ class _Verifier:
         for begin, end, other in self.places[max(at - 1, 0) : at + 1]:
             if begin < place[1] and place[0] < end:
                 raise ProgramError(
-                    f"buffer {_name(name)} at {place[0]} to {place[1]} overlaps {_name(other)} "
-                    f"at {begin} to {end}, which is alive"
+                    f"buffer {_name(name)} at {place[0]} to {place[1]} overlaps {_name(other)} at "
+                    f"{begin} to {end}, expected separate bytes while both are alive"
                 )
         self.places.insert(at, place)
 
     def _free(self, name: str) -> None:
         b = self.program.buffers[name]
         if name not in self.alive:
-            raise ProgramError(f"buffer {_name(name)} is freed, but it is not alive")
+            raise ProgramError(f"buffer {_name(name)} is freed, expected an alloc before it")
         self.alive.remove(name)
         self.dead.add(name)
         if self.planned and b.offset is not None and b.nbytes:
@@ -253,7 +260,7 @@ class _Verifier:
         assert b.type is not None, f"output {b.name} has no type"
         place, _ = footprint(whole(b.name, b.type))
         if not self.contents[b.name].holds(b.type.dtype, place):
-            raise ProgramError(f"output {_name(b.name)} {b.type} is not written, or not all of it")
+            raise ProgramError(f"output {_name(b.name)} is unwritten or in part, expected {b.type}")
 
     # ── instructions ──
 
@@ -268,7 +275,7 @@ class _Verifier:
 
     def _instr(self, instr: Instr) -> None:
         if not isinstance(instr.op, Primitive | Fused | Control | Jump):
-            raise ProgramError(f"{instr.op.name} is no primitive; programs hold nothing else")
+            raise ProgramError(f"{instr.op.name} is an instruction, expected a primitive operator")
         for used in (*instr.reads(), *instr.outs):
             self._region(used)
         self._types(instr)
@@ -276,7 +283,8 @@ class _Verifier:
         for i, (r, place) in enumerate(zip(instr.ins, reads, strict=True)):
             if r is not None and not self.contents[r.buffer].holds(r.type.dtype, place):
                 raise ProgramError(
-                    f"operand {i}, {_region(r)}, is not written, or not all of it as {r.type.dtype}"
+                    f"operand {i}, {_region(r)}, is unwritten or in part, expected elements of "
+                    f"{r.type.dtype} written before"
                 )
         places: list[Footprint] = []
         for out in instr.outs:
@@ -284,7 +292,10 @@ class _Verifier:
             self._in_place(instr, out, place, reads)
             for other, beside in zip(instr.outs, places, strict=False):
                 if other.buffer == out.buffer and overlap(place, beside):
-                    raise ProgramError(f"results {_region(other)} and {_region(out)} overlap")
+                    raise ProgramError(
+                        f"results {_region(other)} and {_region(out)} overlap, "
+                        "expected separate bytes"
+                    )
             places.append(place)
         for out, place in zip(instr.outs, places, strict=True):
             self.contents[out.buffer].write(out.type.dtype, place)
@@ -295,14 +306,14 @@ class _Verifier:
         _check_size(what, r)
         begin, end = r.span()
         if begin < 0 or end > b.nbytes:
-            raise ProgramError(f"{what} reaches bytes {begin} to {end} of a buffer of {b.nbytes}")
+            raise ProgramError(f"{what} spans bytes {begin} to {end}, expected 0 to {b.nbytes}")
         roomy = r.buffer in self.growing and r == first_part(b, r.type)
         if self.values and not roomy and (r != whole(b.name, r.type) or r.type.nbytes != b.nbytes):
             raise ProgramError(f"{what} is a part of its buffer, expected the value that fills it")
         if self.lifetimes and b.space == "arena" and b.name not in self.alive:
-            raise ProgramError(f"{what} is used, but not alive")
+            raise ProgramError(f"{what} is not alive, expected a use between alloc and free")
         if self.planned and b.space == "arena" and b.offset is None:
-            raise ProgramError(f"buffer {_name(b.name)} has no place in the arena")
+            raise self._unplaced(b.name)
 
     def _types(self, instr: Instr) -> None:
         """Check that the operator makes what stands on the left."""
@@ -313,7 +324,7 @@ class _Verifier:
         try:
             inferred = infer(instr.op, types, regions)
         except NONSENSE as error:
-            raise ProgramError(f"{instr.op.name}: {type(error).__name__}: {error}") from None
+            raise ProgramError(misfit(instr.op, error)) from None
         expected = tuple(r.type for r in instr.outs)
         if inferred != expected:
             raise ProgramError(
@@ -321,25 +332,28 @@ class _Verifier:
                 f"found {', '.join(map(str, expected))}"
             )
 
+    def _unplaced(self, name: str) -> ProgramError:
+        return ProgramError(f"buffer {_name(name)} has no offset, expected one in the arena")
+
     def _place(self, r: Region) -> Footprint:
         """Return the footprint of a result."""
         b = self.program.buffers[r.buffer]
         if b.space in ("input", "const"):
-            raise ProgramError(f"{_region(r)} is written, but it is an {b.space}")
+            raise ProgramError(f"{_region(r)} is written, expected no write to space {b.space}")
         if b.space == "variable" and b.name not in self.exits.values():
-            raise ProgramError(f"{_region(r)} is written, but it is what a variable has at entry")
+            raise ProgramError(f"{_region(r)} is written, expected no write to a variable at entry")
         if (
             b.space in ("output", "variable")
             and b.type is not None
             and stored(b.type.dtype) != stored(r.type.dtype)
         ):
             kind = "an output" if b.space == "output" else "a variable"
-            raise ProgramError(f"{_region(r)} is written to {kind} of {b.type.dtype}")
+            raise ProgramError(f"{_region(r)} is written to {kind}, expected {b.type.dtype}")
         if self.values and self.contents[r.buffer].written:
-            raise ProgramError(f"{_region(r)} is written twice")
+            raise ProgramError(f"{_region(r)} is written twice, expected once")
         place, once = footprint(r)
         if not once:
-            raise ProgramError(f"{_region(r)} is written, but has elements on top of each other")
+            raise ProgramError(f"{_region(r)} has elements that overlap, expected separate bytes")
         return place
 
     def _in_place(
@@ -355,7 +369,10 @@ class _Verifier:
             if allowed is None:
                 allowed = in_place_operands(instr, instr.outs.index(out))
             if i not in allowed or not _same_place(r, out):
-                raise ProgramError(f"the result {_region(out)} lies on operand {i}, {_region(r)}")
+                raise ProgramError(
+                    f"result {_region(out)} overlaps operand {i}, {_region(r)}, expected separate "
+                    "bytes"
+                )
 
 
 def _signature(part: Program) -> Graph:
@@ -395,7 +412,7 @@ def _check_size(what: str, r: Region) -> None:
         *map(abs, r.strides),
     ]
     if max(reach) * r.type.numpy.itemsize > MOST_NBYTES:
-        raise ProgramError(f"{what} goes over more than {MOST_NBYTES} bytes")
+        raise ProgramError(f"{what} spans too many bytes, expected at most {MOST_NBYTES}")
 
 
 def _region(r: Region) -> str:

@@ -91,7 +91,7 @@ def test_names_are_given_once() -> None:
         load(made(twice, [info("x")]))
     with pytest.raises(ModelError, match="2 inputs are called 'x'"):
         load(made([node("Relu", ["x"], ["y"])], [info("x"), info("x")]))
-    with pytest.raises(AlpenglowError, match="has no name"):
+    with pytest.raises(AlpenglowError, match="input is '', expected a name"):
         load(made([node("Relu", ["x"], ["y"])], [info("x"), info("")]))
     with pytest.raises(ModelError, match="two initializers are called 'w'"):
         load(made([node("Relu", ["w"], ["y"])], [], [floats("w", 2), floats("w", 3)]))
