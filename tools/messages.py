@@ -19,7 +19,7 @@ SOURCE = Path("src/alpenglow")
 COMPLETE = ("expected", "supported", "try:", "did you mean", "limit", "already", "missing")
 """Words of which one says what should have been there."""
 
-METHODS = {"wrong", "refuse", "error", "lacks", "refusal", "Refused"}
+METHODS = {"wrong", "refuse", "error", "refusal", "Refused"}
 """Functions that make an error of their first string."""
 
 QUOTED = re.compile(r"\{(?:\w+\.)?(?:message|strerror|why|problem|reason)\}")

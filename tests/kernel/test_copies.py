@@ -69,7 +69,7 @@ def test_mistakes_are_told(old: str, new: str, says: str) -> None:
         ("copy x[0] = y[0]", "copies go to shared arrays"),
         ("copy a[0] = x[0]", "a copy has no threads around it"),
         ("wait 0", "a wait has no threads around it"),
-        ("copy a[0] = 3", "what is copied is read from a buffer"),
+        ("copy a[0] = 3", "expected an element of a buffer to copy"),
     ],
 )
 def test_what_is_no_copy_is_refused(text: str, says: str) -> None:

@@ -129,7 +129,7 @@ def threads(body: str, arrays: str = "array a: i64[8] shared") -> str:
         ("y[t] = a[t]\natomic.add a[(t + 1)%8] = 1", RaceError, "changes"),
         ("if t < 4 {\n barrier\n}", KernelError, "not all threads of a group need meet"),
         ("for i in t {\n barrier\n}", KernelError, "not all threads of a group need meet"),
-        ("a[t + 1] = t", IndexError, r"a\[8\] is outside its 8 elements"),
+        ("a[t + 1] = t", IndexError, r"a\[8\] is outside, expected 0 or more and less than 8"),
         ("y[t*3] = t", IndexError, r"y\[18\] is outside"),
         ("y[t] = 7/(t - 2)", ZeroDivisionError, "divided by 0"),
     ],

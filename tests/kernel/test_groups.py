@@ -74,9 +74,17 @@ def test_a_launch_that_is_not_that_of_the_loops_is_told(
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("subgroup 8", "subgroup 6", "a subgroup of 6 threads; expected a power of two"),
-        ("subgroup 8", "subgroup 32", "a group of 16 threads has no whole subgroups of 32"),
-        ("t in 8", "t in n", "a number of threads that is not known has no whole subgroups"),
+        ("subgroup 8", "subgroup 6", "subgroup is 6 threads, expected a power of two"),
+        (
+            "subgroup 8",
+            "subgroup 32",
+            "a group has 16 threads, expected a multiple of the subgroup of 32",
+        ),
+        (
+            "t in 8",
+            "t in n",
+            "a group has an unknown number of threads, expected a multiple of the subgroup",
+        ),
     ],
 )
 def test_groups_are_made_of_whole_subgroups(old: str, new: str, says: str) -> None:

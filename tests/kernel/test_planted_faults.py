@@ -207,7 +207,12 @@ REFUSED = [
     ("fragments", "c[gx*16 + w*8, n] = acc", "if t == 0 {\nc[gx*16 + w*8, n] = acc\n}",
      "not all threads of a subgroup need come to a tile in the 'if'"),
     # sizes
-    ("softmax", "subgroup 8", "subgroup 32", "a group of 16 threads has no whole subgroups of 32"),
+    (
+        "softmax",
+        "subgroup 8",
+        "subgroup 32",
+        "a group has 16 threads, expected a multiple of the subgroup of 32",
+    ),
     ("softmax", "across.max(top)", "across.xor(top, 8)", "across.xor by 8 in a subgroup of 8"),
     ("softmax", "across.add(sum), 3)", "across.add(sum), 8)",
      "across.from by 8 in a subgroup of 8"),
@@ -223,13 +228,28 @@ def test_what_cannot_be_right_is_refused(name: str, old: str, new: str, says: st
 
 OUTSIDE = [
     ("softmax", "across.add(sum), 3)", "across.add(sum), t + 1)",
-     "across.from takes from thread 8 of 8"),
-    ("matmul", "rows[ty*4 + tx] =", "rows[ty*4 + tx + step] =", r"rows\[16\] is outside its 16"),
+     "across.from reads thread 8, expected 0 to 7"),
+    (
+        "matmul",
+        "rows[ty*4 + tx] =",
+        "rows[ty*4 + tx + step] =",
+        r"rows\[16\] is outside, expected 0 or more and less than 16",
+    ),
     ("matmul", "c[(gy*4 + ty)*n + gx*4 + tx]", "c[(gy*4 + ty + 1)*n + gx*4 + tx]",
-     r"c\[256\] is outside its 256 elements"),
-    ("fragments", "c[gx*16 + w*8, n]", "c[gx*16 + w*8, n + 1]", r"c\[256\] is outside its 256"),
+     r"c\[256\] is outside, expected 0 or more and less than 256"),
+    (
+        "fragments",
+        "c[gx*16 + w*8, n]",
+        "c[gx*16 + w*8, n + 1]",
+        r"c\[256\] is outside, expected 0 or more and less than 256",
+    ),
     ("fragments", "step%2*128 + w*8, 16]", "step%2*128 + w*8 - 8, 16]", r"cols\[-8\] is outside"),
-    ("fragments", "if next < k/8 {", "if next < k/8 + 1 {", r"\[.*\] is outside its"),
+    (
+        "fragments",
+        "if next < k/8 {",
+        "if next < k/8 + 1 {",
+        r"\[.*\] is outside, expected 0 or more",
+    ),
 ]  # fmt: skip
 
 

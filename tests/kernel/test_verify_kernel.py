@@ -74,14 +74,14 @@ def test_what_is_right_passes() -> None:
     ("old", "new", "says"),
     [
         # names
-        ("extents(n)", "extents(n, n)", "two extents of kernel k have one name"),
+        ("extents(n)", "extents(n, n)", "extents of kernel k repeat, expected unique names"),
         ("  a[4] = r0", "  for n in 3 {\n  }", "index n is a register, an extent or another index"),
         ("  a[4] = r0", "  for r0 in 3 {\n  }", "index r0 is a register, an extent or another"),
         ("  a[4] = r0", "  n: i64 = 3", "register n is an index or extent, too   (node n = …)"),
         # memory
         ("align 64", "align 48", "buffer a is aligned to 48, expected 0 or a power of two"),
-        ("a: f32[8]", "a: f32[0]", "buffer a is local f32, size 0; an array is shared or local"),
-        ("a: f32[8]", "a: f32[9999999999999999]", "has 9999999999999999 elements, more than"),
+        ("a: f32[8]", "a: f32[0]", "buffer a is local f32, size 0; expected a mutable array"),
+        ("a: f32[8]", "a: f32[9999999999999999]", "has size 9999999999999999, expected at most"),
         ("a[4] = r0", "a[5] = r0", "a[5] to 8 of 8 elements   (node store a[…])"),
         ("a[7] > 0.0", "a[8] > 0.0", "a[8] to 8 of 8 elements   (node while)"),
         ("a[7] > 0.0", "a[-1] > 0.0", "a[-1] to -1 of 8 elements   (node while)"),
@@ -167,10 +167,10 @@ X, V, D = Const(1.0, "f32"), Const(1.0, "f32", 4), Const(1.0, "f64")
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (lambda: Kernel("k", (Buffer("x", "f32"),) * 2, (), (), ()), "a second buffer x"),
+        (lambda: Kernel("k", (Buffer("x", "f32"),) * 2, (), (), ()), "x is already declared"),
         (lambda: Kernel("k", (Buffer("x", "f32", size=3),), (), (), ()), "buffer x is global f32"),
         (lambda: Kernel("k", (), (), (Buffer("a", "f32", size=3, space="local"),), ()),
-         "an array is shared or local, mutable, and of a size"),
+         "expected a mutable array, shared or local, with a size"),
         (lambda: stored(Load(Buffer("x", "f32"), Const(0))), "x is no buffer of the kernel"),
         (lambda: stored(Index("i")), "index i is read outside of its loop   (node store y[…])"),
         (lambda: stored(Register("r", "f32")), "register r is read before it is set"),

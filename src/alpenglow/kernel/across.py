@@ -72,5 +72,6 @@ def exchanged(op: str, x: Array, at: Array) -> Array:
     if op in ("down", "up"):
         source = np.where(outside, own, source)
     elif outside.any():
-        raise IndexError(f"across.{op} takes from thread {source[outside][0]} of {count}")
+        found = source[outside][0]
+        raise IndexError(f"across.{op} reads thread {found}, expected 0 to {count - 1}")
     return np.asarray(x[np.arange(len(x))[:, None], source])

@@ -385,4 +385,4 @@ def _inside(name: str, a: Array, where: Array) -> Array:
 
 
 def _outside(name: str, a: Array, at: Scalars) -> IndexError:
-    return IndexError(f"{name}[{at}] is outside its {len(a)} elements")
+    return IndexError(f"{name}[{at}] is outside, expected 0 or more and less than {len(a)}")

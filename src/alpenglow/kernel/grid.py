@@ -305,7 +305,7 @@ class _Group:
         name = buffer.name
         size = buffer.size if buffer.space == "local" else len(self.arrays[name])
         for bad in where[(where < 0) | (where >= size)][:1]:
-            raise IndexError(f"{name}[{bad}] is outside its {size} elements")
+            raise IndexError(f"{name}[{bad}] is outside, expected 0 or more and less than {size}")
 
     # ── expressions ──
 

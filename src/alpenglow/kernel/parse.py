@@ -142,7 +142,7 @@ class _Parser(Lines):
 
     def declare(self, b: Buffer) -> Buffer:
         if b.name in self.buffers:
-            raise self.error(f"a second buffer is called '{b.name}'")
+            raise self.error(f"buffer '{b.name}' is already declared")
         self.buffers[b.name] = b
         return b
 
@@ -201,7 +201,7 @@ class _Parser(Lines):
         else:
             known = self.names.get(name)
             if not isinstance(known, Register):
-                raise self.error(f"register '{name}' needs a type at its first assignment")
+                raise self.error(f"expected a type for register '{name}' at its first assignment")
             register = known
         self.expect("=")
         assignment = Set(register, self.expr())
@@ -229,7 +229,7 @@ class _Parser(Lines):
         self.expect("=")
         source = self.expr()
         if not isinstance(source, Load):
-            raise self.error("what is copied is read from a buffer")
+            raise self.error("expected an element of a buffer to copy")
         return Copy(to, at, source.buffer, source.at, source.lanes, source.mask)
 
     def loop(self, kind: Kind) -> For:
@@ -250,7 +250,7 @@ class _Parser(Lines):
     def condition(self) -> Expr:
         condition = self.expr()
         if (condition.dtype, condition.lanes) != ("bool", 1):
-            raise self.error(f"a condition is a bool, not {condition.dtype}x{condition.lanes}")
+            raise self.error(f"condition is {condition.dtype}x{condition.lanes}, expected bool")
         self.open()
         return condition
 
@@ -297,10 +297,10 @@ class _Parser(Lines):
                     return self.tile(buffer, lanes)
             at, mask = self.place()
             if operand and (mask is not None or at.lanes > 1):
-                raise self.error("an operand is one element, without a mask")
+                raise self.error("expected an operand of one element, without a mask")
             return Load(buffer, at, lanes, mask, operand)
         if name not in self.names:
-            raise self.error(f"'{name}' is not defined before its use")
+            raise self.error(f"expected a name that is defined before its use, not '{name}'")
         return self.names[name]
 
     def tile(self, buffer: Buffer, rows: int) -> Tile:
@@ -314,7 +314,7 @@ class _Parser(Lines):
 
     def call(self, word: str) -> Expr:
         if word not in DTYPES and word not in _CALLS:
-            raise self.error(f"no operation is called '{word}'")
+            raise self.error(f"expected an operation, not '{word}'")
         self.expect("(")
         x = self.expr()
         if word in DTYPES:
@@ -376,7 +376,8 @@ class _Parser(Lines):
                 return Const(float(word), dtype, lanes, shape)
             return Const(int(word), dtype or "i64", lanes, shape)
         except ValueError as mistake:
-            raise self.error(f"'{word}' is no {dtype or 'i64'}; write 0.5:f32") from mistake
+            text = f"expected {dtype or 'i64'}, not '{word}'; a float is 0.5:f32"
+            raise self.error(text) from mistake
 
     def place(self) -> tuple[Expr, Expr | None]:
         """Read ``[ADDRESS]`` or ``[ADDRESS if MASK]``."""
@@ -388,5 +389,5 @@ class _Parser(Lines):
 
     def buffer(self, name: str) -> Buffer:
         if name not in self.buffers:
-            raise self.error(f"no buffer is called '{name}'")
+            raise self.error(f"expected a declared buffer, not '{name}'")
         return self.buffers[name]

@@ -91,7 +91,7 @@ def _divide(x: Any, y: Any) -> Any:
 
 def _remainder(x: Any, y: Any) -> Any:
     if not _is_float(x.dtype) and not np.all(y):
-        raise ZeroDivisionError("an integer is divided by 0")
+        raise ZeroDivisionError("an integer is divided by 0, expected another divisor")
     return np.fmod(x, y)
 
 

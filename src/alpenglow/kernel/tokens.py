@@ -51,7 +51,7 @@ class Lines:
 
     def next(self) -> str:
         if self.at == len(self.tokens):
-            raise self.error("the line ends too early")
+            raise self.error("expected more before the end of the line")
         self.at += 1
         return self.tokens[self.at - 1]
 
@@ -83,7 +83,7 @@ class Lines:
         self.tokens, self.at = [], 0
         while not self.tokens:
             if self.number == len(self.lines):
-                raise self.error("the text ends too early")
+                raise self.error("expected more lines before the end of the text")
             self.number += 1
             self.tokens = self.tokenize(self.lines[self.number - 1])
 
@@ -94,7 +94,7 @@ class Lines:
             at = m.end()
         left = line[at:].strip()
         if left and not left.startswith("#"):
-            raise self.error(f"'{left}' is no token")
+            raise self.error(f"expected a token, not '{left}'")
         return tokens
 
     def error(self, message: str) -> ParseError:
@@ -134,7 +134,7 @@ class Lines:
     def dtype(self) -> str:
         dtype, lanes = self.type()
         if lanes != 1:
-            raise self.error("a buffer holds scalars")
+            raise self.error("expected a scalar dtype of a buffer")
         return dtype
 
     def type(self) -> tuple[str, int]:

@@ -100,11 +100,12 @@ def verify_subgroup(kernel: Kernel) -> None:
     """Raise KernelError if the threads of a group do not make whole subgroups."""
     size, count = kernel.subgroup, kernel.launch.count
     if size < 1 or size.bit_count() > 1:
-        raise KernelError(f"a subgroup of {size} threads; expected a power of two")
+        raise KernelError(f"subgroup is {size} threads, expected a power of two")
     if size > 1 and (count is None or count % size):
-        threads = "a number of threads that is not known" if count is None else f"{count} threads"
+        threads = "an unknown number of" if count is None else count
         raise KernelError(
-            f"a group of {threads} has no whole subgroups of {size} (kernel {shown(kernel.name)})"
+            f"a group has {threads} threads, expected a multiple of the subgroup of {size} "
+            f"(kernel {shown(kernel.name)})"
         )
 
 
@@ -130,12 +131,12 @@ class _Verifier:
     def run(self) -> None:
         k = self.kernel
         if len(self.indices) < len(k.extents):
-            raise KernelError(f"two extents of kernel {shown(k.name)} have one name")
+            raise KernelError(f"extents of kernel {shown(k.name)} repeat, expected unique names")
         for b in k.buffers:
-            self._declare(b, b.space == "global" and not b.size, "an operand is global, of no size")
+            self._declare(b, b.space == "global" and not b.size, "a global operand without a size")
         for b in k.arrays:
             fits = b.space != "global" and b.mutable and b.size > 0
-            self._declare(b, fits, "an array is shared or local, mutable, and of a size")
+            self._declare(b, fits, "a mutable array, shared or local, with a size")
         verify_subgroup(k)
         if k.parallel is not None:
             self._block(k.body[:-1])
@@ -146,11 +147,11 @@ class _Verifier:
     def _declare(self, b: Buffer, fits: bool, expected: str) -> None:
         what = f"buffer {shown(b.name)}"
         if b.name in self.buffers:
-            raise KernelError(f"a second {what}")
+            raise KernelError(f"{what} is already declared")
         if b.dtype not in DTYPES or not fits:
-            raise KernelError(f"{what} is {b.space} {b.dtype}, size {b.size}; {expected}")
+            raise KernelError(f"{what} is {b.space} {b.dtype}, size {b.size}; expected {expected}")
         if b.size * DTYPES[b.dtype].itemsize > MOST_NBYTES:
-            raise KernelError(f"{what} has {b.size} elements, more than {MOST_NBYTES} bytes")
+            raise KernelError(f"{what} has size {b.size}, expected at most {MOST_NBYTES} bytes")
         if b.align < 0 or b.align & (b.align - 1):
             raise KernelError(f"{what} is aligned to {b.align}, expected 0 or a power of two")
         self.buffers[b.name] = b
@@ -295,7 +296,9 @@ class _Verifier:
         if e.shape is not None:
             self._fragment(e)
         elif any(x.shape is not None for x in children(e)):
-            raise KernelError(f"{type(e).__name__.lower()} of a fragment")
+            raise KernelError(
+                f"{type(e).__name__.lower()} of a fragment, expected a scalar or vector"
+            )
         match e:
             case Const(_, dtype, lanes):
                 _check(dtype in DTYPES and lanes > 0, f"a constant of {_type((dtype, lanes))}")
@@ -365,7 +368,7 @@ class _Verifier:
                 return e.dtype, e.lanes
             case Intrinsic(name, args):
                 return self._intrinsic(name, [self._expr(a) for a in args])
-        raise KernelError(f"no expression is a {type(e).__name__}")
+        raise KernelError(f"{type(e).__name__} is not supported as an expression")
 
     def _register(self, name: str, t: Type) -> Type:
         _check(name in self.registers, f"register {shown(name)} is read before it is set")

@@ -459,5 +459,7 @@ class Loops:
         if kind in FLOATS | NARROW_FLOATS:
             return Const(float(value), kind)
         if kind in COMPLEX and value != 0:
-            raise UnsupportedError(f"kernels know no constants of {kind} but 0")
+            raise UnsupportedError(
+                f"constant {value} of {kind} is not supported in kernels, only 0"
+            )
         return Const(bool(value) if kind == "bool" else int(value.real), kind)

@@ -199,7 +199,7 @@ def _single(k: Loops, op: Op, sources: list[Source | None], outs: list[Window]) 
         drive(k, outs[0], lambda at: k.applied(op, [s(at) for s in sources if s], dtype))
         return
     if type(op) not in PULLS:
-        raise UnsupportedError(f"{op.name} has no compiled form")
+        raise UnsupportedError(f"{op.name}: a compiled loop form is not supported")
     drive(k, outs[0], lambda at: PULLS[type(op)](k, op, list(sources), at))
 
 
@@ -227,7 +227,7 @@ def _fused(
         drive(k, outs[0], lambda at: k.pulled(results[0], at, leaves))
         return
     if type(anchor.op) not in PUSHES:
-        raise UnsupportedError(f"{anchor.op.name} has no compiled form")
+        raise UnsupportedError(f"{anchor.op.name}: a compiled loop form is not supported")
 
     made = anchor.output.type.with_shape(outs[0].region.shape)
 

@@ -27,7 +27,7 @@ def without_fma(kernel: Kernel, lacks: Lacks) -> Kernel:
             return m.add(m.mul(x, y), z)
         if e.dtype != "f32":
             raise UnsupportedError(
-                f"the target has no fma of {e.dtype}, which nothing else can say "
+                f"fma of {e.dtype} is not supported on this target; supported: f32 "
                 f"(kernel {kernel.name})"
             )
         return m.cast(wide_fma(m, *(m.cast(v, "f64") for v in parts)), "f32")

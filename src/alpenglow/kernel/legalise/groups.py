@@ -110,8 +110,8 @@ class _Shared(Rewriter):
         """Put a barrier of the group where threads of a subgroup were together."""
         if self.blame is not None:
             raise UnsupportedError(
-                f"the target has no subgroups, and not all threads of a group come to {what} in "
-                f"{self.blame} (kernel {shown(self.kernel.name)})"
+                f"{what} in {self.blame} is not supported: the target has no subgroups, and not "
+                f"all threads of the group reach it (kernel {shown(self.kernel.name)})"
             )
         self.b.barrier()
 

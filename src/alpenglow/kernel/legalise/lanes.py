@@ -223,7 +223,7 @@ class _Split(Rewriter):
     def put_together(self, scalars: list[Expr], e: Bitcast) -> list[Expr]:
         """Return numbers of the bits of several, the lowest first, as scalars."""
         if e.dtype == "c128":
-            raise self.refusal("f64 as c128")
+            raise self.unsupported("f64 as c128")
         bits = 8 * DTYPES[scalars[0].dtype].itemsize
         count = len(scalars) // e.lanes
         kind = f"u{8 * DTYPES[e.dtype].itemsize}"
@@ -239,16 +239,16 @@ class _Split(Rewriter):
     def bits(self, x: Expr) -> Expr:
         """Return the bits of a scalar as an unsigned number."""
         if x.dtype == "c128":
-            raise self.refusal("c128 as f64")
+            raise self.unsupported("c128 as f64")
         return self.as_kind(x, f"u{8 * DTYPES[x.dtype].itemsize}")
 
     def as_kind(self, x: Expr, dtype: str) -> Expr:
         return x if x.dtype == dtype else self.m.bits(x, dtype)
 
-    def refusal(self, what: str) -> UnsupportedError:
+    def unsupported(self, what: str) -> UnsupportedError:
         return UnsupportedError(
-            f"the target has no bits of {what}: it has neither such vectors nor integers of 128 "
-            f"bits (kernel {self.kernel.name})"
+            f"reading the bits of {what} is not supported: the target has neither such vectors "
+            f"nor 128-bit integers (kernel {self.kernel.name})"
         )
 
 

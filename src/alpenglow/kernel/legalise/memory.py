@@ -78,8 +78,8 @@ class _Atomics(Rewriter):
             return
         if self.shared:
             raise UnsupportedError(
-                f"the target has no atomic {s.op} of {s.buffer.dtype}, and several threads share "
-                f"{s.buffer.name} (kernel {self.kernel.name})"
+                f"atomic {s.op} of {s.buffer.dtype} on {s.buffer.name}, which threads share, is "
+                f"not supported on this target (kernel {self.kernel.name})"
             )
         at, value = self.b.let(self.expr(s.at)), self.b.let(self.expr(s.value))
         for i in range(value.lanes):

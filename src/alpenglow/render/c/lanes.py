@@ -176,7 +176,7 @@ class Lanewise(Plain):
 
     def regrouped(self, x: Expr, e: Expr) -> str:
         if not {x.dtype, e.dtype} <= INTS:
-            raise self.library.lacks(f"{x.dtype}x{x.lanes} as {e.dtype}x{e.lanes}")
+            raise self.library.lacks(f"bitcast of {x.dtype}x{x.lanes} to {e.dtype}x{e.lanes}")
         kind, bits = TYPES[e.dtype], 8 * DTYPES[x.dtype].itemsize
         one = self.value(x) if x.lanes == 1 else self.array_of(x)
         lane = "lane" if e.lanes > 1 else "0"

@@ -97,7 +97,7 @@ class CLibrary(clike.Library):
     def call(self, name: str, *operands: str) -> str:
         """Return a call of one of the functions that C text is given for."""
         if name not in _texts():
-            raise self.lacks(name.replace("_", " of "), "a library of mathematics would be needed")
+            raise self.lacks(f"{name.replace('_', ' of ')} without a library of mathematics")
         self.need(name)
         return f"{name}({', '.join(operands)})"
 

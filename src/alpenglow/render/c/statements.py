@@ -41,7 +41,7 @@ class Plain(Statements):
 
     def array(self, a: Buffer) -> str:
         if a.space != "local":
-            raise self.lacks(f"{a.space} arrays")
+            raise self.lacks(f"a {a.space} array")
         align = f"_Alignas({a.align}) " if a.align else ""
         return f"{align}{self.memory(a.dtype)} {self.identifier(a.name)}[{max(a.size, 1)}]"
 
@@ -59,7 +59,7 @@ class Plain(Statements):
 
     def loop(self, s: For, path: Path) -> None:
         if s.kind in ("group", "thread"):
-            raise self.lacks(f"{s.kind}s")
+            raise self.lacks(f"a {s.kind} loop")
         if s.strips > 1:
             self.strips(s, path)
         elif s is self.kernel.parallel:
@@ -78,7 +78,7 @@ class Plain(Statements):
         if s.value.lanes > 1 or s.buffer.dtype == "bool":
             raise self.lacks(f"atomic {s.op} of {s.value.lanes} {s.buffer.dtype}")
         if self.kernel.parallel is not None:
-            raise self.lacks("atomic operations that several threads share")
+            raise self.lacks("an atomic operation in a parallel loop")
         cell = self.cell(s.buffer, s.at)
         changed = self.scalars.binary(s.op, s.buffer.dtype, cell, self.value(s.value))
         self.emit(f"{cell} = {bare(changed)};")

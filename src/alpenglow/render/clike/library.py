@@ -37,5 +37,7 @@ class Library(ABC):
             self.functions[name] = "\n".join([head, *body, "}\n"])
         return name
 
-    def lacks(self, what: str, hint: str = "") -> UnsupportedError:
-        return UnsupportedError(f"{self.language} has no {what}", hint=hint)
+    def lacks(self, what: str, kernel: str = "", *, hint: str = "") -> UnsupportedError:
+        """Return the error for a feature that the language lacks, used by a kernel."""
+        where = f" (kernel {kernel})" if kernel else ""
+        return UnsupportedError(f"{self.language}: {what} is not supported{where}", hint=hint)

@@ -47,7 +47,7 @@ class Operations(ABC):
         """Return the bits of x as elements of the same width."""
 
     def lookup(self, table: tuple[float, ...], at: str) -> str:
-        raise self.library.lacks("tables")
+        raise self.library.lacks("a table lookup")
 
     def intrinsic(self, name: str, *operands: str) -> str:
         raise self.library.lacks(name)

@@ -112,7 +112,7 @@ class Statements(ABC):
         return f"{self.space}{const}{self.memory(b.dtype)} *{restrict}{self.identifier(b.name)}"
 
     def lacks(self, what: str) -> UnsupportedError:
-        return self.library.lacks(f"{what} (kernel {self.kernel.name})")
+        return self.library.lacks(what, self.kernel.name)
 
     # ── what a dialect says ──
 

@@ -179,8 +179,11 @@ class _Body:
 
     def array(self, a: Buffer) -> str:
         if a.space != "local":
-            raise UnsupportedError(f"the CPU has no {a.space} arrays (kernel {self.kernel.name})")
+            raise self.lacks(f"a {a.space} array")
         return f'  %"b.{a.name}" = alloca [{a.size} x {memory(a.dtype)}], align {alignment(a)}'
+
+    def lacks(self, what: str) -> UnsupportedError:
+        return UnsupportedError(f"LLVM: {what} is not supported (kernel {self.kernel.name})")
 
     # ── lines ──
 
@@ -229,9 +232,7 @@ class _Body:
                 case Prefetch(buffer, at, later):
                     self.prefetch(buffer, at, later)
                 case _:
-                    raise UnsupportedError(
-                        f"the CPU has no {type(s).__name__.lower()} (kernel {self.kernel.name})"
-                    )
+                    raise self.lacks(type(s).__name__.lower())
 
     def set(self, register: Register, value: str) -> None:
         name, type_ = register.name, typed(register)
@@ -252,7 +253,7 @@ class _Body:
 
     def loop(self, loop: For, parallel: bool) -> None:
         if loop.kind in ("group", "thread"):
-            raise UnsupportedError(f"the CPU has no {loop.kind}s (kernel {self.kernel.name})")
+            raise self.lacks(f"a {loop.kind} loop")
         assert parallel or loop.kind != "parallel", "a parallel loop is outermost and last"
         if loop.strips > 1:
             self.strips(loop)
@@ -444,7 +445,7 @@ class _Body:
 
     def atomic(self, s: Atomic) -> None:
         if s.buffer.space == "shared":
-            raise UnsupportedError(f"the CPU has no shared arrays (kernel {self.kernel.name})")
+            raise self.lacks("a shared array")
         assert s.value.lanes == 1 and s.value.dtype != "bool", "an atomic operation is scalar"
         if s.value.dtype in FLOATS:
             op = {"add": "fadd", "min": "fminimum", "max": "fmaximum"}[s.op]
@@ -509,16 +510,11 @@ class _Body:
                 return self.lookup(table, at)
             case Intrinsic(name, args):
                 return self.intrinsic(name, args)
-        raise UnsupportedError(
-            f"the CPU has no {type(e).__name__.lower()} (kernel {self.kernel.name})"
-        )
+        raise self.lacks(type(e).__name__.lower())
 
     def lookup(self, table: tuple[float, ...], at: Expr) -> str:
         if not len(table) == at.lanes == 16:
-            raise UnsupportedError(
-                f"the CPU looks up 16 numbers of 16, not {at.lanes} of {len(table)} "
-                f"(kernel {self.kernel.name})"
-            )
+            raise self.lacks(f"a lookup of {at.lanes} lanes in a table of {len(table)}")
         numbers = ", ".join(f"float {constant(Const(x, 'f32'))}" for x in table)
         operands = f"<16 x float> <{numbers}>, <16 x i32> {self.value(at)}"
         return self.emit(
@@ -529,9 +525,7 @@ class _Body:
         bits = args[0].lanes * WORD
         known = INTRINSICS.get(name)
         if known is None or bits not in known.llvm.functions:
-            raise UnsupportedError(
-                f"the CPU has no {name} of {args[0].lanes} lanes (kernel {self.kernel.name})"
-            )
+            raise self.lacks(f"{name} of {args[0].lanes} lanes")
         spelling = known.llvm
         operands = args[1:] if spelling.adds else args
         params = [

@@ -97,7 +97,7 @@ class _Items(Statements):
         self.grid = {"group": launch.groups, "local": launch.threads, "global": parallel}
         for loops in self.grid.values():
             if len(loops) > 3:
-                raise self.lacks(f"grid of {len(loops)} dimensions")
+                raise self.lacks(f"a grid of {len(loops)} dimensions")
         loads = (e.buffer for e in expressions(kernel) if isinstance(e, Load))
         written = any(b.mutable and b.space == "global" for b in loads)
         self.fence = "CLK_LOCAL_MEM_FENCE" + (" | CLK_GLOBAL_MEM_FENCE" if written else "")
@@ -144,7 +144,7 @@ class _Items(Statements):
                 self.block(s.body, (*path, 0))
                 return
         if s.kind in ("group", "thread"):
-            raise self.lacks(f"{s.kind} loop beside other statements")
+            raise self.lacks(f"a {s.kind} loop next to other statements")
         super().loop(s, path)
 
     def count(self, s: For, path: Path, first: str, last: str, step: str = "++") -> None:
