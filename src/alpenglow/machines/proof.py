@@ -43,7 +43,7 @@ def admitted(kernel: Kernel, instr: Instr) -> bool:
         for dim in dict.fromkeys(d for r in (*instr.outs, *instr.reads()) for d in r.shape):
             # Guards: no extent is negative, and what is empty is compiled by itself.
             if not (dim == 0 or dim >= 0):
-                raise TypeRuleError(f"{instr.op.name}: an operand or result has an extent of {dim}")
+                raise TypeRuleError(f"{instr.op.name}: dimension is {dim}, expected 0 or more")
         lost = _lost(kernel, instr)
     assert not lost or not knobs.check(), _place(kernel, instr, lost)
     if lost and dims.assumed() is not None:

@@ -46,4 +46,4 @@ def test_a_device_that_is_not_here_is_the_users_mistake() -> None:
     result = ran("nobody")
 
     assert result.exit_code == 2
-    assert "error: no OpenCL device is called 'nobody'; there is 0 (" in result.stderr
+    assert "error: OpenCL device is 'nobody', expected one of 0 (" in result.stderr

@@ -18,7 +18,7 @@ from alpenglow.ops.reduction.softmax import Softmax
 from alpenglow.report.check import check, planned
 
 TARGETS = [ag.Target.parse(name) for name in ("opencl-cpu", "opencl-gpu")]
-WHY = "OpenCL C has no grid of 4 dimensions"
+WHY = "OpenCL C: a grid of 4 dimensions is not supported"
 
 
 @pytest.fixture(autouse=True)

@@ -94,7 +94,7 @@ def find(words: str) -> DeviceFacts:
     if matching:
         return matching[0]
     listed = ", ".join(f"{d.index} ('{d.name}', {d.platform})" for d in here)
-    raise DeviceError(f"no OpenCL device is called '{told(words)}'; there is {listed}")
+    raise DeviceError(f"OpenCL device is '{told(words)}', expected one of {listed}")
 
 
 def handles(facts: DeviceFacts) -> tuple[int, int]:

@@ -101,7 +101,8 @@ def opened(candidates: Sequence[str]) -> Any:
 def check(code: int, what: str) -> None:
     """Raise DeviceError unless a call succeeded; `what` was to be done."""
     if code:
-        raise DeviceError(f"OpenCL cannot {what}: {named(code)}")
+        reason = named(code)
+        raise DeviceError(f"OpenCL cannot {what}: {reason}")
 
 
 def named(code: int) -> str:

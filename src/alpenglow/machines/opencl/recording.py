@@ -45,8 +45,8 @@ class Kernel:
         most = number(ask(cl.clGetKernelWorkGroupInfo, self.handle, device, about=_GROUP_SIZE))
         if prod(launch.threads) > most:
             raise DeviceError(
-                f"kernel '{name}' wants groups of {prod(launch.threads)} threads, but the device "
-                f"has at most {most} for it"
+                f"kernel '{name}' has groups of {prod(launch.threads)} threads, expected at most "
+                f"{most} on this device"
             )
 
 

@@ -70,8 +70,20 @@ def summed(op: Op, x: TensorType, w: TensorType) -> str:
     """Return the element type of sums of products."""
     weights, sums = SUMS.get(x.dtype, (x.dtype, x.dtype))
     if w.dtype != weights:
-        raise TypeRuleError(f"{op.name}: {x} does not go with weights {w}")
+        raise unfit(op, x, w, f"weights of {weights}")
     return sums
+
+
+def ranks(spatial: int, x: TensorType, dots: int) -> str:
+    """Return the ranks that a blocked convolution expects, and element type of a plain image."""
+    if x.is_plain:
+        return f"plain f32 of rank {spatial + 2} and weights of rank {spatial + 4}"
+    return f"ranks {spatial + 3} and {spatial + 4 + (dots > 1)}"
+
+
+def unfit(op: Op, x: TensorType, w: TensorType, expected: str) -> TypeRuleError:
+    """Return the error of an image or matrix x and weights w that do not fit."""
+    return TypeRuleError(f"{op.name}: x is {x} and w is {w}, expected {expected}")
 
 
 class Ungroup(Primitive):
@@ -129,25 +141,27 @@ class ConvBlocked(Primitive):
         check_positive(self, lanes=self.lanes, group=self.group, bands=self.bands)
         if self.bands > 1 and (self.channels % self.bands or self.outputs % self.bands):
             raise TypeRuleError(
-                f"conv_blocked: {self.channels} channels and {self.outputs} outputs do not divide "
-                f"into {self.bands} bands"
+                f"conv_blocked: bands is {self.bands}, expected a divisor of {self.channels} "
+                f"channels and {self.outputs} outputs"
             )
         check_each(self, spatial, dilations=self.dilations)
         plain = x.is_plain
         dtype, dots = summed(self, x, w), DOTS.get(x.dtype, 1)
         fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
         if x.rank != spatial + 3 - plain or not fits:
-            raise TypeRuleError(f"conv_blocked: {x} does not go with weights {w}")
+            raise unfit(self, x, w, ranks(spatial, x, dots))
         lanes = 1 if plain else x.shape[-1]
         *_, steps, width = w.shape[: spatial + 4]
         if self.channels != x.logical[1]:
-            raise TypeRuleError(f"conv_blocked: {x} does not have {self.channels} channels")
-        if steps * dots != lanes or ceil_div(self.channels // self.group, lanes) != w.shape[1]:
-            raise TypeRuleError(f"conv_blocked: {x} in {self.group} groups, weights {w}")
-        if ceil_div(self.outputs, width) != w.shape[0] or (dots > 1 and w.shape[-1] != dots):
-            raise TypeRuleError(f"conv_blocked: {self.outputs} outputs do not fill {w}")
+            raise TypeRuleError(f"conv_blocked: x is {x}, expected {self.channels} channels")
+        blocks = ceil_div(self.channels // self.group, lanes)
+        if steps * dots != lanes or blocks != w.shape[1]:
+            raise unfit(self, x, w, f"w with {blocks} blocks of {lanes} channels")
+        panels = ceil_div(self.outputs, width)
+        if panels != w.shape[0] or (dots > 1 and w.shape[-1] != dots):
+            raise unfit(self, x, w, f"w with {panels} panels of {width} outputs by {dots}")
         if any(self.edges) and spatial < 2:
-            raise TypeRuleError(f"conv_blocked: edges {self.edges} on the only spatial axis")
+            raise TypeRuleError(f"conv_blocked: edges is {self.edges}, expected two spatial axes")
         out = [
             conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i],
                         *(self.edges if i == 0 else (0, 0)), self.dilations[i])
@@ -231,7 +245,7 @@ class ConvPlanar(Primitive):
         dtype = summed(self, x, w)
         fits = x.dtype == "u8" and x.rank == w.rank == spatial + 3 and not x.is_plain
         if not fits or x.shape[-1] != 4 or (x.shape[1], 4) != (w.shape[1], w.shape[-1]):
-            raise TypeRuleError(f"conv_planar: {x} does not go with weights {w}")
+            raise unfit(self, x, w, "u8 in blocks of 4 channels, and as many blocks in w")
         out = [
             conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i], 0, 0,
                         self.dilations[i])
@@ -286,11 +300,11 @@ class DepthwiseBlocked(Primitive):
         fits = x.rank == spatial + 3 and not x.is_plain
         fits = fits and w.rank == spatial + 2 + grouped and (x.dtype == "u8" or not grouped)
         if not fits or (x.shape[1], x.shape[-1]) != (w.shape[0], w.shape[spatial + 1]):
-            raise TypeRuleError(f"depthwise_blocked: {x} does not go with weights {w}")
+            raise unfit(self, x, w, f"x of rank {spatial + 3} and the same blocks in w")
         taps = list(w.shape[1 : 1 + spatial])
         if grouped:
             if taps[-1] != ceil_div(self.taps, 4) or w.shape[-1] != 4:
-                raise TypeRuleError(f"depthwise_blocked: {self.taps} taps do not fill {w}")
+                raise unfit(self, x, w, f"w with {ceil_div(self.taps, 4)} groups of 4 taps")
             taps[-1] = self.taps
         out = [
             conv_extent(self, x.shape[2 + i], taps[i], self.strides[i], 0, 0, self.dilations[i])
@@ -363,7 +377,7 @@ class DepthwisePlanar(Primitive):
         dtype = summed(self, x, w)
         fits = x.dtype in ("f32", "u8") and x.rank == w.rank + 1 and lead > 0
         if not fits or x.shape[1 : 1 + lead] != w.shape[:lead]:
-            raise TypeRuleError(f"depthwise_planar: {x} does not go with weights {w}")
+            raise unfit(self, x, w, "x of f32 or u8, and w with the same channels")
         out = [
             conv_extent(self, x.shape[1 + lead + i], w.shape[lead + i], self.strides[i],
                         self.pads[i], self.pads[spatial + i], self.dilations[i])
@@ -429,10 +443,11 @@ class MatMulPacked(Primitive):
         check_rank(self, "x", x, 2)
         dtype, dots = summed(self, x, w), DOTS.get(x.dtype, 1)
         check_rank(self, "w", w, 3 + (dots > 1), 3 + (dots > 1))
-        if ceil_div(x.shape[-1], dots) != w.shape[1] or (dots > 1 and w.shape[3] != dots):
-            raise TypeRuleError(f"mat_mul_packed: {x} does not go with weights {w}")
-        if ceil_div(self.columns, w.shape[2]) != w.shape[0]:
-            raise TypeRuleError(f"mat_mul_packed: {self.columns} columns do not fill {w}")
+        steps, panels = ceil_div(x.shape[-1], dots), ceil_div(self.columns, w.shape[2])
+        if steps != w.shape[1] or (dots > 1 and w.shape[3] != dots):
+            raise unfit(self, x, w, f"w with {steps} steps of {dots} rows")
+        if panels != w.shape[0]:
+            raise unfit(self, x, w, f"w with {panels} panels of {w.shape[2]} columns")
         return TensorType(dtype, (*x.shape[:-1], self.columns))
 
     def reference(self, x: Array, w: Array) -> Array:

@@ -158,12 +158,17 @@ class MatMulFewBits(Primitive):
         check_rank(self, "grid", grid, 4, 4)
         panels, steps, width = q.shape
         inner, held = x.shape[-1], NIBBLES if q.dtype == "u32" else 1
-        if ceil_div(inner, held) != steps or ceil_div(self.columns, width) != panels:
+        wanted = ceil_div(self.columns, width), ceil_div(inner, held)
+        if wanted != (panels, steps):
             raise TypeRuleError(
-                f"mat_mul_few_bits: {x} and {self.columns} columns do not go with weights {q}"
+                f"mat_mul_few_bits: x is {x} and q is {q}, expected {wanted[0]} panels of "
+                f"{wanted[1]} steps in q"
             )
         if self.size < 1 or (self.size % held and self.size < inner):
-            raise TypeRuleError(f"mat_mul_few_bits: groups of {self.size} do not divide into {q}")
+            raise TypeRuleError(
+                f"mat_mul_few_bits: size is {self.size}, expected a positive multiple of {held}, "
+                f"or at least {inner}"
+            )
         shape = (panels, ceil_div(inner, self.size), grid.shape[2], width)
         if grid.shape != shape or grid.shape[2] not in (1, 2):
             raise TypeRuleError(f"mat_mul_few_bits: the grid is {grid}, expected {shape} with {q}")

@@ -40,13 +40,19 @@ class ConvFilterBlocked(Primitive):
         fits = x.dtype == dy.dtype == "f32" and not dy.is_plain
         fits = fits and (channels(dy), channels(x)) == (self.outputs, self.inputs)
         if not fits or x.rank != spatial + 3 - plain or dy.rank != spatial + 3:
-            raise TypeRuleError(f"conv_filter_blocked: {x} does not go with {dy}")
+            raise TypeRuleError(
+                f"conv_filter_blocked: x is {x} and dy is {dy}, expected f32 images of "
+                f"{self.inputs} and {self.outputs} channels, dy in blocks"
+            )
         logical = self._logical
         pixels = TensorType("f32", (x.shape[0], 1, *x.shape[2 : 2 + spatial]))
         places = TensorType("f32", (dy.shape[0], 1, *dy.shape[2 : 2 + spatial]))
         logical.infer(pixels, places)
         if plain and (self.pads[spatial - 1] or self.pads[-1]):
-            raise TypeRuleError(f"conv_filter_blocked: {x} is plain and padded along its last axis")
+            raise TypeRuleError(
+                f"conv_filter_blocked: pads is {self.pads}, expected 0 along the last axis of a "
+                f"plain image, {x}"
+            )
         inner = 1 if plain else x.shape[-1]
         return x.with_shape((dy.shape[1], x.shape[1], *self.taps, inner, dy.shape[-1]))
 
@@ -109,10 +115,9 @@ class UnpackConv(Primitive):
         check_rank(self, "w", w, 5)
         check_positive(self, outputs=self.outputs, inputs=self.inputs)
         ob, ib, *taps, lanes, width = w.shape
-        if (ceil_div(self.outputs, width), ceil_div(self.inputs, lanes)) != (ob, ib):
-            raise TypeRuleError(
-                f"unpack_conv: {self.outputs} outputs of {self.inputs} inputs do not fill {w}"
-            )
+        wanted = ceil_div(self.outputs, width), ceil_div(self.inputs, lanes)
+        if wanted != (ob, ib):
+            raise TypeRuleError(f"unpack_conv: w is {w}, expected to begin with {wanted} blocks")
         return w.with_shape((self.outputs, self.inputs * math.prod(taps)))
 
     def reference(self, w: Array) -> Array:
@@ -145,7 +150,9 @@ class DepthwiseFilter(Primitive):
         check_each(self, spatial, strides=self.strides, dilations=self.dilations)
         fits = x.dtype == dy.dtype == "f32" and not x.is_plain and x.layout == dy.layout
         if not fits or x.rank != spatial + 3 or x.shape[1] != dy.shape[1]:
-            raise TypeRuleError(f"depthwise_filter: {x} does not go with {dy}")
+            raise TypeRuleError(
+                f"depthwise_filter: x is {x} and dy is {dy}, expected f32 in the same blocks"
+            )
         pixels, places = (
             TensorType("f32", (t.shape[0], 1, *t.shape[2 : 2 + spatial])) for t in (x, dy)
         )

@@ -59,7 +59,9 @@ class Blocked(Layout):
     def check(self, shape: Shape) -> None:
         fits = len(shape) > 2 and not (known(shape[-1]) and shape[-1] < 1)
         if not fits or shape[1] != ceil_div(self.channels, shape[-1]):
-            raise TypeRuleError(f"a shape of {shape} holds no {self.channels} in blocks")
+            raise TypeRuleError(
+                f"shape is {shape}, expected [N, blocks, …, lanes] for {self.channels} channels"
+            )
 
     def held(self, rank: int) -> tuple[int, ...]:
         return 1, rank - 1
@@ -77,7 +79,9 @@ class Blocked(Layout):
         if axis != 1 or not isinstance(other, Blocked):
             return super().joined(other, shape, axis)
         if self.channels != ceil_div(self.channels, shape[-1]) * shape[-1]:
-            raise TypeRuleError(f"{self.channels} channels end within a block of {shape[-1]}")
+            raise TypeRuleError(
+                f"cannot join after {self.channels} channels, expected a multiple of {shape[-1]}"
+            )
         return Blocked(self.channels + other.channels)
 
 
@@ -135,7 +139,7 @@ class Unpack(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         if x.layout != Blocked(self.channels):
-            raise TypeRuleError(f"unpack: {x} does not hold {self.channels} channels in blocks")
+            raise TypeRuleError(f"unpack: x is {x}, expected {self.channels} channels in blocks")
         return x.with_shape((x.shape[0], self.channels, *x.shape[2:-1]))
 
     def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:

@@ -15,7 +15,7 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive, check_each, check_positive
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.machines.vector.operators.blocked import DepthwiseBlocked, summed
+from alpenglow.machines.vector.operators.blocked import DepthwiseBlocked, ranks, summed, unfit
 from alpenglow.machines.vector.operators.layout import Blocked, Pack, Unpack, logical_size
 from alpenglow.ops.product.contraction import Conv
 from alpenglow.ops.tensor.packing import DOTS
@@ -52,25 +52,29 @@ class ConvPhases(Primitive):
         check_each(self, spatial, starts=self.starts, ends=self.ends, window=self.window)
         if min(*self.steps, *self.window, 1) < 1 or min(*self.starts, *self.ends, 0) < 0:
             raise TypeRuleError(
-                f"conv_phases: steps, windows or what is cut off are too few: {self}"
+                f"conv_phases: {self}, expected steps and window of at least 1, starts and ends "
+                "of at least 0"
             )
         plain = x.is_plain
         dtype, dots = summed(self, x, w), DOTS.get(x.dtype, 1)
         fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
         if x.rank != spatial + 3 - plain or not fits or (dots > 1 and w.shape[-1] != dots):
-            raise TypeRuleError(f"conv_phases: {x} does not go with weights {w}")
+            raise unfit(self, x, w, f"{ranks(spatial, x, dots)}, and inputs by {dots}")
         panels, blocks, *taps, steps, width = w.extents[: spatial + 4]
         lanes = 1 if plain else x.shape[-1]
         if self.channels != x.logical[1]:
-            raise TypeRuleError(f"conv_phases: {x} does not have {self.channels} channels")
-        if steps * dots != lanes or ceil_div(self.channels, lanes) != blocks or width % self.lanes:
-            raise TypeRuleError(f"conv_phases: {x} does not go with weights {w}")
-        if ceil_div(self.outputs, width) * phases != panels:
-            raise TypeRuleError(f"conv_phases: {phases} phases of {self.outputs} do not fill {w}")
+            raise TypeRuleError(f"conv_phases: x is {x}, expected {self.channels} channels")
+        held = ceil_div(self.channels, lanes)
+        if steps * dots != lanes or held != blocks or width % self.lanes:
+            rule = f"panels of a multiple of {self.lanes} outputs"
+            raise unfit(self, x, w, f"w with {held} blocks of {lanes} channels, {rule}")
+        if (wanted := ceil_div(self.outputs, width) * phases) != panels:
+            raise unfit(self, x, w, f"w with {wanted} panels of {width} outputs")
         if bias != TensorType(dtype, (panels * width,)):
             raise TypeRuleError(f"conv_phases: bias is {bias}, expected {dtype}[{panels * width}]")
         if [ceil_div(k, s) for k, s in zip(self.window, self.steps, strict=True)] != taps:
-            raise TypeRuleError(f"conv_phases: windows of {self.window} do not fill {w}")
+            rule = f"taps of window {self.window} divided by steps {self.steps} in w"
+            raise unfit(self, x, w, rule)
         out = [finer_extent(self, i, x.shape[2 + i], taps[i]) for i in range(spatial)]
         shape = (x.shape[0], ceil_div(self.outputs, self.lanes), *out, self.lanes)
         return TensorType(dtype, shape, Blocked(self.outputs))
@@ -153,12 +157,16 @@ class DepthwisePhases(Primitive):
         spatial = len(self.steps)
         check_each(self, spatial, starts=self.starts, ends=self.ends)
         if min(*self.steps, 1) < 1 or min(*self.starts, *self.ends, 0) < 0:
-            raise TypeRuleError(f"depthwise_phases: steps or what is cut off are too few: {self}")
+            raise TypeRuleError(
+                f"depthwise_phases: {self}, expected steps of at least 1, starts and ends of at "
+                "least 0"
+            )
         fits = x.rank == spatial + 3 and not x.is_plain and x.dtype == w.dtype == "f32"
         if not fits or w.rank != x.rank or w.shape[0] != math.prod(self.steps):
-            raise TypeRuleError(f"depthwise_phases: {x} does not go with weights {w}")
+            phases = math.prod(self.steps)
+            raise unfit(self, x, w, f"f32 of rank {spatial + 3} in blocks, and {phases} phases")
         if (w.shape[1], w.shape[-1]) != (x.shape[1], x.shape[-1]):
-            raise TypeRuleError(f"depthwise_phases: {x} does not have the channels of {w}")
+            raise unfit(self, x, w, "the same blocks of channels")
         out = [finer_extent(self, i, x.shape[2 + i], w.extents[2 + i]) for i in range(spatial)]
         return TensorType("f32", (*x.shape[:2], *out, x.shape[-1]), x.layout)
 
@@ -193,5 +201,6 @@ def finer_extent(op: ConvPhases | DepthwisePhases, axis: int, extent: Dim, taps:
     whole = conv_extent(op, extent, taps, 1, 0, 0, 1) * op.steps[axis]
     size = whole - op.starts[axis] - op.ends[axis]
     if known(size) and size < 1:
-        raise TypeRuleError(f"{op.name}: nothing is left of {whole} elements: {op}")
+        cut = f"starts is {op.starts[axis]} and ends is {op.ends[axis]} along spatial axis {axis}"
+        raise TypeRuleError(f"{op.name}: {cut}, expected a sum of less than {whole}")
     return size

@@ -64,7 +64,9 @@ class QuantizeGroups(Primitive):
         check_rank(self, "x", x, 2)
         check_positive(self, size=self.size)
         if self.size % WORD:
-            raise TypeRuleError(f"quantize_groups: groups of {self.size} do not divide into words")
+            raise TypeRuleError(
+                f"quantize_groups: size is {self.size}, expected a multiple of {WORD}"
+            )
         count = ceil_div(x.shape[-1], self.size)
         return TensorType("i32", (*x.shape[:-1], count * words_of(self.size)))
 
@@ -112,13 +114,16 @@ class MatMulGroups(Primitive):
         held = NIBBLES if q.dtype == "u32" else WORD
         groups = grid.shape[1]
         if self.size < 1 or self.size % held or q.shape[3:] not in ((), (WORD,)):
-            raise TypeRuleError(f"mat_mul_groups: groups of {self.size} do not divide into {q}")
+            rule = f"a positive multiple of {held}, and words of {WORD} in q of u8"
+            raise TypeRuleError(f"mat_mul_groups: size is {self.size}, q is {q}, expected {rule}")
+        found = f"mat_mul_groups: x is {x}, q is {q} and grid is {grid}"
         if x.shape[-1] != groups * words_of(self.size) or steps * held != groups * self.size:
-            raise TypeRuleError(f"mat_mul_groups: {x} does not go with {q} and the grid {grid}")
-        if ceil_div(self.columns, width) != panels or grid.shape[2] not in (1, 2):
-            raise TypeRuleError(f"mat_mul_groups: {self.columns} columns, {q} and the grid {grid}")
+            raise TypeRuleError(f"{found}, expected {groups} groups of {self.size} in x and q")
+        wanted = ceil_div(self.columns, width)
+        if wanted != panels or grid.shape[2] not in (1, 2):
+            raise TypeRuleError(f"{found}, expected {wanted} panels, and 1 or 2 rows in the grid")
         if grid.shape != (panels, groups, grid.shape[2], width):
-            raise TypeRuleError(f"mat_mul_groups: the grid {grid} does not go with {q}")
+            raise TypeRuleError(f"{found}, expected {panels} panels of {width} in the grid")
         return TensorType("f32", (*x.shape[:-1], self.columns))
 
     def reference(self, x: Array, q: Array, grid: Array) -> Array:

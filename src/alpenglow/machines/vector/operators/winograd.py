@@ -120,7 +120,7 @@ class WinogradInput(Primitive):
         m = self.block
         check_positive(self, block=m)
         if (h - 2) % m != 0 or (w - 2) % m != 0:
-            raise TypeRuleError(f"winograd_input: {x} is not blocks of {m} and a border")
+            raise TypeRuleError(f"winograd_input: x is {x}, expected height and width of {m} n + 2")
         return x.with_shape(((m + 2) ** 2, n, c, ((h - 2) // m) * ((w - 2) // m), lanes))
 
     def reference(self, x: Array) -> Array:
@@ -153,7 +153,9 @@ class WinogradProduct(Primitive):
     def infer(self, v: TensorType, u: TensorType) -> TensorType:
         fits = v.rank == 5 and u.rank == 5 and v.shape[-1] == u.shape[-2]
         if not fits or v.shape[0] != u.shape[0] or v.shape[2] != u.shape[2]:
-            raise TypeRuleError(f"winograd_product: {v} does not go with filters {u}")
+            raise TypeRuleError(
+                f"winograd_product: v is {v} and u is {u}, expected equal points, blocks and lanes"
+            )
         lanes = v.shape[-1]
         return v.with_shape(
             (v.shape[0], v.shape[1], ceil_div(self.outputs, lanes), v.shape[3], lanes)
@@ -200,11 +202,11 @@ class WinogradOutput(Primitive):
         block = block_of(points) if isinstance(points, int) else 0
         if not block:
             raise TypeRuleError(
-                f"winograd_output: expected [points, N, O/lanes, tiles, lanes]: {m}"
+                f"winograd_output: m is {m}, expected [points, N, O/lanes, tiles, lanes]"
             )
         tiles = ceil_div(self.height, block) * ceil_div(self.width, block)
         if m.shape[3] != tiles:
-            raise TypeRuleError(f"winograd_output: {m} does not hold {tiles} tiles")
+            raise TypeRuleError(f"winograd_output: m is {m}, expected {tiles} tiles")
         shape = (m.shape[1], m.shape[2], self.height, self.width, m.shape[4])
         return TensorType(m.dtype, shape, Blocked(self.outputs))
 

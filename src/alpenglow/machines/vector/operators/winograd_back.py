@@ -36,7 +36,9 @@ class WinogradBlocks(Primitive):
         m = self.block
         check_positive(self, block=m)
         if h % m != 0 or w % m != 0:
-            raise TypeRuleError(f"winograd_blocks: {dy} is not blocks of {m}")
+            raise TypeRuleError(
+                f"winograd_blocks: dy is {dy}, expected height and width of a multiple of {m}"
+            )
         return dy.with_shape(((m + 2) ** 2, n, o, (h // m) * (w // m), lanes))
 
     def reference(self, dy: Array) -> Array:
@@ -66,12 +68,14 @@ class WinogradSums(Primitive):
     def infer(self, v: TensorType, d: TensorType) -> TensorType:
         fits = v.rank == d.rank == 5 and v.dtype == d.dtype == "f32"
         if not fits or any(v.shape[axis] != d.shape[axis] for axis in (0, 1, 3)):
-            raise TypeRuleError(f"winograd_sums: patches {v} do not go with blocks {d}")
+            raise TypeRuleError(
+                f"winograd_sums: v is {v} and d is {d}, expected f32 with equal points, N and tiles"
+            )
         blocks = ceil_div(self.outputs, d.shape[4]), ceil_div(self.inputs, v.shape[4])
         if blocks != (d.shape[2], v.shape[2]):
             raise TypeRuleError(
-                f"winograd_sums: {self.inputs} inputs of {self.outputs} outputs do not fill {v}"
-                f" and {d}"
+                f"winograd_sums: v is {v} and d is {d}, expected {blocks[1]} blocks of inputs and "
+                f"{blocks[0]} of outputs"
             )
         return v.with_shape((v.shape[0], *blocks, v.shape[4], d.shape[4]))
 
