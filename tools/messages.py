@@ -25,7 +25,9 @@ METHODS = {"wrong", "refuse", "error", "refusal", "Refused"}
 QUOTED = re.compile(r"\{(?:\w+\.)?(?:message|strerror|why|problem|reason)\}")
 """Values that are the messages of other errors."""
 
-SILENT = {"AssertionError", "StopIteration", "KeyError", "AttributeError", "RaceError"}
+SILENT = {
+    "AssertionError", "AttributeError", "CancelledError", "KeyError", "RaceError", "StopIteration",
+}  # fmt: skip
 
 
 def is_maker(name: str) -> bool:

@@ -208,7 +208,7 @@ def test_extents_that_are_left_open_stay_so_in_an_archive(folder: Path) -> None:
     assert scores["mean"] == pytest.approx(fixed["mean"], 1e-5)
     np.save(folder / "flat.npy", np.ones(3, np.float32))
     for given, said in (
-        ("image=flat.npy", "(3,) does not fit"),
+        ("image=flat.npy", "shape of input 'image' is (3,)"),
         ("picture=x.npy", "--input names"),
     ):
         line = f"compile model.onnx -o no.ago --input {given}"

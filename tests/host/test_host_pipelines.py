@@ -228,15 +228,18 @@ def test_a_network_is_refused_where_values_do_not_meet() -> None:
     long = Toy(same, "p", "y")
     long.inputs["p"] = ag.TensorType("f32", (2,))
     cases: list[tuple[Callable[[], Any], str]] = [
-        (lambda: Step({}), "no worker"),
-        (lambda: Step({"a": Toy(same), "b": Toy(same, "z")}), "on worker .*a.* and .*z -> y"),
-        (lambda: Network("n", 1, ()), "no step"),
+        (lambda: Step({}), "no executables"),
+        (
+            lambda: Step({"a": Toy(same), "b": Toy(same, "z")}),
+            "z -> y on worker .*b.* expected .*a",
+        ),
+        (lambda: Network("n", 1, ()), "no steps"),
         (lambda: Network("", 1, (one,)), "expected a name"),
         (lambda: Network("n", "1", (one,)), "expected a number"),  # type: ignore[arg-type]
         (lambda: Network("n", 1, (one, one)), "computed by two steps"),
         (lambda: Network("n", 1, (two, one)), "fed and computed"),
-        (lambda: Network("n", 1, (one,), ("z",)), "no step computes its output .*z"),
-        (lambda: Network("n", 1, (one, Step({"a": long}))), "value .*p.* is f32.1., and read as"),
+        (lambda: Network("n", 1, (one,), ("z",)), "outputs names .*z"),
+        (lambda: Network("n", 1, (one, Step({"a": long}))), "value .*p.* is read as"),
     ]
     for make, message in cases:
         with pytest.raises(OptionError, match=message):

@@ -191,7 +191,7 @@ def test_an_extent_without_symbols_is_a_number() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("N+", "extent 'N+' is no expression"),
+        ("N+", "dimension is 'N+', expected an expression"),
         ("N/2", "dimension is 'N / 2', expected an integer expression"),
         ("N**2", "dimension is 'N ** 2', expected an integer expression"),
         ("1.5", "dimension is '1.5', expected an integer expression"),
@@ -199,10 +199,13 @@ def test_an_extent_without_symbols_is_a_number() -> None:
         ("True", "dimension is 'True', expected an integer expression"),
         ("3//0", "dimension '3 // 0' divides by 0, expected another divisor"),
         ("N%0", "dimension 'N % 0' divides by 0, expected another divisor"),
-        ("N\0M", r"extent 'N\x00M' is no expression"),
-        ("\ud800", r"extent '\ud800' is no expression"),
-        ("9" * 5000, f"extent '{'9' * 80}…' is no expression"),
-        ("0x" + "f" * 5000, f"extent '0x{'f' * 78}…' has a number of more than 2000 bits"),
+        ("N\0M", r"dimension is 'N\x00M', expected an expression"),
+        ("\ud800", r"dimension is '\ud800', expected an expression"),
+        ("9" * 5000, f"dimension is '{'9' * 80}…', expected an expression"),
+        (
+            "0x" + "f" * 5000,
+            f"dimension '0x{'f' * 78}…' has a number that is too long, expected at most 2000 bits",
+        ),
     ],
 )
 def test_what_is_no_extent_is_refused(text: str, says: str) -> None:

@@ -314,7 +314,7 @@ def assert_refused(
         ("graph @f {", "graph @a b {", 1, "expected graph @NAME {"),
         ("input %x :", "input x :", 2, "expected input %NAME : TYPE, found: input x"),
         ("%x : f32[2,3]", "%x : f31[2,3]", 2, "type is 'f31[2,3]', expected DTYPE[DIMENSIONS]"),
-        ("%x : f32[2,3]", "%x : f32[2,N+]", 2, "extent 'N+' is no expression"),
+        ("%x : f32[2,3]", "%x : f32[2,N+]", 2, "dimension is 'N+', expected an expression"),
         ("%x : f32[2,3]", "%x : f32[2,3//0]", 2, "dimension '3 // 0' divides by 0"),
         ("[[1, 2, 3], [4, 5, 6]]", "[[1, 2, 3], [4, 5]]", 3, "expected elements of f32"),
         ("[[1, 2, 3], [4, 5, 6]]", "[1, 2]", 3, "2 elements for f32"),

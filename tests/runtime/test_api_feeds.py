@@ -180,7 +180,7 @@ def test_tables_with_columns_of_several_types_are_refused() -> None:
 
 @pytest.mark.parametrize("elsewhere", [Elsewhere(X23), Refusing()])
 def test_arrays_on_other_devices_are_refused(elsewhere: Any) -> None:
-    with pytest.raises(FeedError, match="input 'x' cannot be read as float32") as caught:
+    with pytest.raises(FeedError, match="input 'x': expected an array of float32") as caught:
         negated()(elsewhere)
 
     assert caught.value.__cause__ is not None

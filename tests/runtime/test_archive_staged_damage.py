@@ -103,21 +103,22 @@ def change(place: str, value: Any) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        ("0 stages 0 bodies 0", 0, "no number from 1"),  # a loop that is its own body
-        ("0 stages 0 after", 0, "no number from -1 to -1"),
-        ("0 stages 0 artifacts", 9, "fewer programs"),
-        ("0 stages 0 graph", None, "has open extents"),
-        ("0 stages 0 inputs", {}, "other values"),
-        ("0 stages 0 guards", [["N", "??"]], "no relation"),
-        ("0 stages 0 others", {}, "of what kind"),
-        ("0 stages 0 elements", {"x": {"shape": [0], "extents": []}}, "not there"),
+        # A loop that is its own body.
+        ("0 stages 0 bodies 0", 0, "the number is 0, expected an integer from 1"),
+        ("0 stages 0 after", 0, "the number is 0, expected an integer from -1 to -1"),
+        ("0 stages 0 artifacts", 9, "other bodies or programs"),
+        ("0 stages 0 graph", None, "expected fixed dimensions"),
+        ("0 stages 0 inputs", {}, "other inputs or outputs"),
+        ("0 stages 0 guards", [["N", "??"]], "the relation is"),
+        ("0 stages 0 others", {}, "the kinds of operands"),
+        ("0 stages 0 elements", {"x": {"shape": [0], "extents": []}}, "reads other values"),
         ("0 stages 0 elements", {"x": []}, "elements of a value are a list"),
         ("0 stages 0 values", {"N": True}, "expected an object"),
         ("0 constants", {"c": 1}, "contents of a value"),
         ("1 inputs", {}, "other inputs or results"),
         ("1 outputs", {}, "other inputs or results"),
-        ("0 kinds", {"x": {"what": "box"}}, "no kind of values"),
-        ("0 kinds", {"x": {"what": "tensor", "dtype": "f33"}}, "no elements"),
+        ("0 kinds", {"x": {"what": "box"}}, "expected tensor, sequence"),
+        ("0 kinds", {"x": {"what": "tensor", "dtype": "f33"}}, "expected string or one of"),
         ("0 untold", [[["f33"]]], "f33"),
     ],
 )

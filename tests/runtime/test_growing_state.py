@@ -73,7 +73,7 @@ def test_of_the_last_row_alone_no_other_is_computed(target: str) -> None:
 def test_last_wants_state_and_an_output_with_the_rows_of_a_call() -> None:
     with pytest.raises(OptionError, match="which only state tells"):
         ag.compile(decoder(), last=["y"])
-    with pytest.raises(OptionError, match="no output 'z'; there are y"):
+    with pytest.raises(OptionError, match="output is 'z', expected one of y"):
         ag.compile(decoder(), state=True, last=["z"])
     with pytest.raises(OptionError, match="expected a list"):
         ag.compile(decoder(), state=True, last="y")
@@ -159,9 +159,9 @@ def test_what_is_no_number_of_rows_is_refused(tmp_path: Path) -> None:
             exe.session(length)
     with pytest.raises(OptionError, match="no variable of decoder grows"):
         ag.compile(decoder()).session(length=3)
-    with pytest.raises(SessionError, match="holds 3 rows, but there is room for 2"):
+    with pytest.raises(SessionError, match="holds 3 rows, expected at most 2"):
         exe.session(length=2).load(tmp_path / "state.npz")
-    with pytest.raises(ModelError, match="no state"):
+    with pytest.raises(ModelError, match="expected a state"):
         session.load(tmp_path / "other.npz")
     with pytest.raises(SessionError, match="another model"):
         ag.compile(another, state=True).session(length=5).load(tmp_path / "state.npz")
@@ -178,9 +178,9 @@ def test_inputs_and_outputs_are_paired_by_name_or_as_said() -> None:
     assert list(exe.inputs) == ["x", "past.0.key"]
     assert list(exe.outputs) == ["y", "present.0.key"]
     for wrong, why in (
-        ({"past.0.key": "y"}, "grown along one axis"),
-        ({"nothing": "y"}, "no input 'nothing'"),
-        ({"past.0.key": "nothing"}, "no output 'nothing'"),
+        ({"past.0.key": "y"}, "grown along one dynamic dimension"),
+        ({"nothing": "y"}, "input is 'nothing', expected one of"),
+        ({"past.0.key": "nothing"}, "output is 'nothing', expected one of"),
     ):
         with pytest.raises(OptionError, match=why):
             ag.compile(g, state=wrong)
@@ -290,7 +290,7 @@ def test_instructions_of_a_decoder_are_timed() -> None:
 
 def test_an_output_is_one_input_of_the_next_call() -> None:
     twice = {"past.0.key": "present.0.key", "past.0.value": "present.0.key"}
-    with pytest.raises(OptionError, match="the same output"):
+    with pytest.raises(OptionError, match="share an output"):
         ag.compile(decoder(), state=twice)
     with pytest.raises(OptionError, match="expected True"):
         ag.compile(decoder(), state="past.0.key")  # type: ignore[arg-type]

@@ -367,7 +367,7 @@ MOST = {"compile a file": 5, "new shape": 5, "staged": 4, "staged again": 4, "sa
 
 CASES = {
     "compile a file": Case(compile_file, compiled_file, compiled_file),
-    "first call": Case(running("fixed"), call(fed(2)), call(fed(2))),
+    "expected a call before": Case(running("fixed"), call(fed(2)), call(fed(2))),
     "known call": Case(warmed("fixed", fed(2)), call(fed(2)), call(fed(2))),
     "two threads": Case(running("fixed", 2), call(fed(2), fed(2)), call(fed(2))),
     "timeout": Case(warmed("fixed", fed(2)), call(fed(2), timeout=60), call(fed(2), timeout=60)),

@@ -26,7 +26,7 @@ def parse_expression(text: str, noun: str) -> ast.expr:
         tree = ast.parse(text.strip(), mode="eval").body
     # What is no text to the parser is a ValueError; what is too deep, one of the others.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ParseError(f"{noun} '{shown(text)}' is no expression") from error
+        raise ParseError(f"{noun} is '{shown(text)}', expected an expression") from error
     if len(text) > DEEPEST:  # a shorter one cannot be deeper, nor a number in it longer
         _limit(tree, f"{noun} '{shown(text)}'")
     return tree
@@ -38,8 +38,11 @@ def _limit(tree: ast.expr, what: str) -> None:
         for node in level:
             match node:
                 case ast.Constant(value=int(value)) if value.bit_length() > LONGEST_BITS:
-                    raise ParseError(f"{what} has a number of more than {LONGEST_BITS} bits")
+                    raise ParseError(
+                        f"{what} has a number that is too long, "
+                        f"expected at most {LONGEST_BITS} bits"
+                    )
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return
-    raise ParseError(f"{what} is nested more than {DEEPEST} levels deep")
+    raise ParseError(f"{what} is nested too deeply, expected at most {DEEPEST} levels")

@@ -199,7 +199,7 @@ class Store:
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
             if not folder.is_dir():
-                raise NotADirectoryError(f"'{folder}' is not a folder")
+                raise NotADirectoryError(f"'{folder}' is a file, expected a folder")
         except OSError as error:
             self._give_up_writing(error)
             return False

@@ -321,7 +321,7 @@ def run_stages(
     held = held_after(resume, rows)
     if resume:
         if resume not in names:
-            raise OptionError(f"no pass is called '{resume}'; there are {', '.join(names)}")
+            raise OptionError(f"pass is '{resume}', expected one of {', '.join(names)}")
         rows = rows[names.index(resume) + 1 :]
     limit = options.memory_nbytes
     if limit is not None:

@@ -35,6 +35,7 @@ from alpenglow.passes.keep import check_kept
 from alpenglow.program.instr import CAPACITY
 from alpenglow.runtime.archive import archive
 from alpenglow.runtime.archive.archive import OpenGraph
+from alpenglow.runtime.archive.artifact import damaged
 from alpenglow.runtime.call.extents import Reader
 from alpenglow.runtime.executables.executor import Executable
 from alpenglow.runtime.executables.in_process import InProcess
@@ -170,7 +171,7 @@ def reopened(archived: OpenGraph | StagedArchive, threads: int | None) -> Execut
         tuning = Record.parse(words.pop("tuning"))
         options = Options(**{**words, "keep": tuple(words["keep"])}, tuning=tuning)
     except (KeyError, TypeError, AttributeError, OptionError, ParseError) as error:
-        raise ModelError(f"the archive is damaged: its settings are none: {error}") from None
+        raise damaged(f"its settings are none: {error}") from None
     store = Store(knobs.cache_folder())
     if isinstance(archived, StagedArchive):
         return _staged(archived.model, archived.target, options, store, threads)
@@ -186,8 +187,8 @@ def _staged(
     def compile_part(g: Graph, guards: Guards, artifacts: Sequence[Artifact]) -> InProcess:
         if g.initial:
             raise UnsupportedError(
-                f"graph {g.name} is a part of a model that depends on its data, and has the "
-                f"variables {', '.join(g.initial)}, which no session of the whole would own"
+                f"graph {g.name} has variables ({', '.join(g.initial)}), which are not supported "
+                "in a model that is split at data-dependent points"
             )
         if _is_open(g):
             make = _maker(g, target, options, store, guards)

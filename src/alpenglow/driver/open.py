@@ -63,9 +63,9 @@ def _streamed(
 ) -> Executable:  # fmt: skip
     """Return the Executable of an archive whose weights are read as it runs."""
     if mmap is False:
-        raise OptionError("mmap is False, but weights are read from the file as they are needed")
+        raise OptionError("mmap is False with streamed weights, expected True or None")
     if not isinstance(path, str | os.PathLike):
-        raise OptionError("weights are read from a file, and the archive is bytes")
+        raise OptionError("the archive is bytes, expected a file to stream weights from")
     archived, file = archive.read_mapped(path, key)
     if not isinstance(archived, Artifact):
         raise UnsupportedError(

@@ -70,7 +70,7 @@ def remembering(
         )
     axes = {name: _axis(graph, name, output) for name, output in pairs.items()}
     if len(set(pairs.values())) < len(pairs):
-        raise OptionError(f"state: two of the inputs {', '.join(pairs)} were the same output")
+        raise OptionError(f"state: inputs {', '.join(pairs)} share an output, expected one each")
     new = graph.copy()
     for name, output in pairs.items():
         after = new.outputs.pop(output)
@@ -99,7 +99,7 @@ def _keep_last(graph: Graph, outputs: Sequence[str]) -> None:
     known = [name for name in graph.outputs if name not in graph.initial]
     for name in outputs:
         if name not in known:
-            raise OptionError(f"last: there is no output '{name}'; there are {', '.join(known)}")
+            raise OptionError(f"last: output is '{name}', expected one of {', '.join(known)}")
         y = graph.outputs[name]
         axes = [i for i, d in enumerate(y.type.shape) if d in rows]
         if len(axes) != 1:
@@ -132,8 +132,8 @@ def imported_anew(
             part = whole.part(whole.begin(), Known(types))
         if part.rest is not None or part.actions:
             raise UnsupportedError(
-                f"for these extents {shown(graph.name)} runs in parts that depend on its data, and "
-                "no session owns their state"
+                f"state is not supported for these dimensions: {shown(graph.name)} runs in parts "
+                "that depend on its data"
             )
         new = part.graph
         inputs = {n: new.inputs[n] if new.has_input(n) else new.input(n, t)
@@ -171,12 +171,12 @@ def _axis(graph: Graph, name: str, output: str) -> int:
     """Return the axis along which an output is longer than the input that will hold it."""
     for kind, wanted, known in (("input", name, graph.inputs), ("output", output, graph.outputs)):
         if wanted not in known:
-            raise OptionError(f"state: there is no {kind} '{wanted}'; there are {', '.join(known)}")
+            raise OptionError(f"state: {kind} is '{wanted}', expected one of {', '.join(known)}")
     axis = _grows(graph, name, output)
     if axis is None:
         raise OptionError(
-            f"state: output '{output}' {graph.outputs[output].type} is not input '{name}' "
-            f"{graph.inputs[name].type} grown along one axis that has a name"
+            f"state: output '{output}' is {graph.outputs[output].type}, expected input '{name}' "
+            f"{graph.inputs[name].type} grown along one dynamic dimension"
         )
     return axis
 

@@ -119,7 +119,8 @@ class Dispatch:
         token = Token(self, pipeline, feeds, priority, deadline, next(self._arrivals))
         with self.lock:
             if self._ended or not pipeline.is_open:
-                raise UnsupportedError(f"network {shown(str(pipeline.network))} is being removed")
+                name = shown(str(pipeline.network))
+                raise UnsupportedError(f"requests for network {name} are not supported: removed")
             for step in range(len(pipeline.steps)):
                 self._check_served(pipeline, step)
             if (waiting := self.waiting()) >= self._most:
@@ -286,7 +287,7 @@ class Dispatch:
         except DeviceError as error:
             return error
         if not token.pause():
-            return DeviceError("the request was stopped")
+            return DeviceError("the request was stopped", hint="submit it again")
         self._put(token)
         return None
 
@@ -308,7 +309,8 @@ class Dispatch:
             said = "; ".join(f"'{w}': {self.posts[w].lost}" for w in workers)
             raise DeviceError(
                 f"no worker is left for step {step} of network {shown(str(pipeline.network))}: "
-                f"{said}"
+                f"{said}",
+                hint="a new Host",
             )
 
     def _unserved(self, pipeline: Pipeline, step: int) -> list[tuple[Token, DeviceError]]:

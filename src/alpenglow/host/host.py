@@ -95,13 +95,12 @@ class Host:
         if isinstance(network, Executable):
             network = Network.whole(network, self._fitting(network, workers))
         elif workers is not None:
-            raise OptionError("a network says itself which workers run its steps")
+            raise OptionError("workers is given for a Network, expected only for an Executable")
         for step in network.steps:
             for name, exe in step.executables.items():
                 self._check_fit(network, name, exe)
         with self._lock:
-            if self._closed:
-                raise ClosedError("the host is closed")
+            self._check_open()
             self._check_memory(network)
             versions = self._networks.setdefault(network.name, {})
             if network.version in versions:
@@ -133,8 +132,7 @@ class Host:
         ClosedError if the host is closed.
         """
         with self._lock:
-            if self._closed:
-                raise ClosedError("the host is closed")
+            self._check_open()
             versions = self._networks.get(name, {})
             gone = [p for v, p in versions.items() if version in (None, v)]
             if not gone:
@@ -168,7 +166,9 @@ class Host:
         has what else comes up.
         """
         if self._process != os.getpid():
-            raise UnsupportedError("this host is that of another process, which was forked")
+            raise UnsupportedError(
+                "requests of a forked process are not supported: make a new Host"
+            )
         deadline = calls.end_of(deadline, timeout)
         requests.check(priority, deadline)
         pipeline = self._pipeline(name, version)
@@ -239,24 +239,27 @@ class Host:
     def _pipeline(self, name: str, version: int | None) -> Pipeline:
         with self._lock:
             versions = self._networks.get(name, {})
-            if self._closed:
-                raise ClosedError("the host is closed")
+            self._check_open()
             newest = max(versions, default=0) if version is None else version
             if newest not in versions:
                 raise self._unknown(name, version)
             return versions[newest]
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the host is closed", hint="a new Host")
+
     def _unknown(self, name: str, version: int | None) -> UnknownNetworkError:
         known = ", ".join(f"{n}:{v}" for n, versions in self._networks.items() for v in versions)
         wanted = name if version is None else f"{name}:{version}"
         return UnknownNetworkError(
-            f"there is no network {shown(wanted)}; there are {known or 'none'}"
+            f"network is {shown(wanted)}, expected one of {known or 'none'}"
         )
 
     def _worker(self, name: str) -> Worker:
         if name not in self.workers:
             known = ", ".join(self.workers)
-            raise OptionError(f"there is no worker {shown(str(name))}; the workers are {known}")
+            raise OptionError(f"worker is {shown(str(name))}, expected one of {known}")
         return self.workers[name]
 
     def _fitting(self, exe: Executable, workers: Sequence[str] | None) -> list[str]:
@@ -270,8 +273,8 @@ class Host:
         worker = self._worker(name)
         if exe.target.machine != worker.target.machine:
             raise OptionError(
-                f"network {shown(str(network))} has code for '{exe.target}', but worker "
-                f"'{name}' runs '{worker.target}'"
+                f"network {shown(str(network))} has code for '{exe.target}', expected "
+                f"'{worker.target}', which worker '{name}' runs"
             )
         if exe.threads is not None and exe.threads > worker.threads and exe.device is None:
             raise OptionError(

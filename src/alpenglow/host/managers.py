@@ -73,7 +73,7 @@ class Manager:
     def _run(self, token: Token) -> None:
         """Run the step of a token, or begin to."""
         if not token.start():
-            self._drop(token, DeviceError("the request is over"))
+            self._drop(token, DeviceError("the request is already over"))
             return
         token.began = token.began or time.perf_counter()
         exe = token.pipeline.steps[token.step].executables[self._post.name]

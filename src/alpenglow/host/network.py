@@ -25,13 +25,15 @@ class Step:
 
     def __post_init__(self) -> None:
         if not self.executables:
-            raise OptionError("a step of a network has no worker that runs it")
+            raise OptionError(
+                "a step of a network has no executables, expected one or more by worker"
+            )
         for worker, exe in self.executables.items():
             names = list(exe.inputs), list(exe.outputs)
             if names != (list(self.inputs), list(self.outputs)):
                 raise OptionError(
-                    f"a step is {_said(self.inputs, self.outputs)} on worker "
-                    f"{shown(self.workers[0])}, and {_said(*names)} on {shown(worker)}"
+                    f"a step is {_said(*names)} on worker {shown(worker)}, expected "
+                    f"{_said(self.inputs, self.outputs)} as on {shown(self.workers[0])}"
                 )
 
     @property
@@ -66,7 +68,7 @@ class Network:
         if isinstance(self.version, bool) or not isinstance(self.version, int):
             raise OptionError(f"the version of a network is {self.version!r}, expected a number")
         if not self.steps:
-            raise OptionError(f"network {shown(self.name)} has no step")
+            raise OptionError(f"network {shown(self.name)} has no steps, expected 1 or more")
         object.__setattr__(self, "steps", tuple(self.steps))
         object.__setattr__(self, "outputs", tuple(self.outputs or self.steps[-1].outputs))
         self._check()
@@ -105,18 +107,19 @@ class Network:
         for step in self.steps:
             for name, t in step.inputs.items():
                 if not _agree(types.setdefault(name, t), t):
-                    raise self._error(f"value {shown(name)} is {types[name]}, and read as {t}")
+                    raise self._error(f"value {shown(name)} is read as {t}, expected {types[name]}")
             for name, t in step.outputs.items():
                 if name in types:
                     what = "computed by two steps" if name in computed else "fed and computed"
-                    raise self._error(f"value {shown(name)} is {what}")
+                    raise self._error(f"value {shown(name)} is {what}, expected one source")
                 types[name] = t
             computed.update(step.outputs)
         if unknown := [n for n in self.outputs if n not in computed]:
-            raise self._error(f"no step computes its output {', '.join(map(shown, unknown))}")
+            missing = ", ".join(map(shown, unknown))
+            raise self._error(f"outputs names {missing}, expected values that a step computes")
 
-    def _error(self, what: str) -> OptionError:
-        return OptionError(f"network {shown(self.name)}: {what}")
+    def _error(self, problem: str) -> OptionError:
+        return OptionError(f"network {shown(self.name)}: {problem}")
 
 
 def _agree(a: TensorType | None, b: TensorType | None) -> bool:

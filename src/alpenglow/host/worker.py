@@ -73,4 +73,4 @@ def check_workers(workers: Sequence[Worker]) -> None:
     if not names:
         raise OptionError("there are no workers", hint="[Worker('a', Target.parse('cpu'))]")
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
-        raise OptionError(f"two workers are called '{twice[0]}'")
+        raise OptionError(f"two workers are called '{twice[0]}', expected unique names")

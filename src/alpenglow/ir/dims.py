@@ -360,7 +360,7 @@ def parse(text: str) -> Dim:
     """Read what `str` wrote."""
     if text.isdecimal() and len(text) < 20:  # nearly always, and Python's own parser is slow
         return int(text)
-    return from_ast(parse_expression(text, "extent"))
+    return from_ast(parse_expression(text, "dimension"))
 
 
 def from_ast(tree: ast.expr) -> Dim:

@@ -123,6 +123,11 @@ FAR = 64
 """A line is drawn through x at 0 and at this extent, by which networks may divide it."""
 
 
+def misshapen(name: str, shape: object, expected: object) -> str:
+    """Return the message for the shape of an input that does not fit."""
+    return f"shape of input '{name}' is {shape!r}, expected {expected}"
+
+
 def bind_shapes(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     """Return `g` with open extents taken from `shapes`; raise ModelError where they do not fit."""
     known = g.callers_inputs()
@@ -137,15 +142,13 @@ def bind_shapes(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
             raise ModelError(f"shapes names '{name}', expected inputs: {', '.join(known)}")
         t = g.inputs[name].type
         if not isinstance(shape, Sequence) or not all(isinstance(d, Integral) for d in shape):
-            raise ModelError(f"shape of input '{name}' is {shape!r}, expected integers for {t}")
+            raise ModelError(misshapen(name, shape, f"integers for {t}"))
         if len(shape) != t.rank:
-            raise ModelError(f"shape of input '{name}' is {tuple(shape)}, expected rank {t.rank}")
+            raise ModelError(misshapen(name, tuple(shape), t))
         types[name] = t.shape
     extents, _ = values_of(sources(types), shapes)
     new = g.bind(extents)
     for name, shape in shapes.items():
         if new.inputs[name].type.shape != tuple(shape):
-            raise ModelError(
-                f"shape of input '{name}' is {tuple(shape)}, expected {g.inputs[name].type}"
-            )
+            raise ModelError(misshapen(name, tuple(shape), g.inputs[name].type))
     return new

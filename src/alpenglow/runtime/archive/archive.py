@@ -135,7 +135,7 @@ def read(
     """
     if isinstance(source, Content):
         if mapped:
-            raise OptionError("mmap is True, but the archive is bytes, not a file")
+            raise OptionError("mmap is True for an archive in memory, expected a file")
         return _checked(_copied(source), key)
     if not isinstance(source, str | os.PathLike):
         raise OptionError(
@@ -162,7 +162,7 @@ def read_mapped(
     with _opened(path) as descriptor:
         content = _content(descriptor, os.fspath(path), mapped=True)
         if not isinstance(content.obj, Mapped):
-            raise ModelError("this is no Alpenglow archive: the file is empty")
+            raise ModelError("the file is empty, expected an Alpenglow archive")
         archived = _checked(content, key, passing=True)
         content.obj.check()
         return archived, content.obj
@@ -323,7 +323,8 @@ def unpack(
         if not ours and not foreign:
             _check_host(target, fields)
         if len(body) != fields["nbytes"]:
-            raise ValueError(f"it has {len(body)} bytes behind the header, not {fields['nbytes']}")
+            found, wanted = len(body), fields["nbytes"]
+            raise ValueError(f"it has {found} bytes behind the header, expected {wanted}")
         sections = {name: _section(body, name, place) for name, place in fields["sections"].items()}
         places = fields["weights"]
         sums = {d: int(p["crc32"]) for d, p in places.items() if "crc32" in p and not signed}
@@ -338,9 +339,9 @@ def unpack(
         grows = not _GROWING.isdisjoint(sections)
         settings = dict(fields["settings"]) if grows else {}
         if not grows and (len(compiled) != 1 or compiled[0].values):
-            raise ValueError(f"it holds {len(compiled)} programs")
+            raise ValueError(f"it holds {len(compiled)} programs, expected 1 of fixed dimensions")
     except (*DAMAGED, ParseError) as error:
-        raise ModelError(f"the archive is damaged: {error}") from None
+        raise archive_artifact.damaged(error) from None
     said = NONE if "stages" in sections else metadata  # a part is called by the runtime alone
     artifacts = [
         _read(
@@ -401,7 +402,7 @@ def _split(view: memoryview) -> tuple[memoryview, memoryview]:
             )
     header = view[PREFIX.size : PREFIX.size + nbytes]
     if len(header) != nbytes or hashlib.sha256(header).digest() != digest:
-        raise ModelError("the archive is damaged: its header has another checksum")
+        raise archive_artifact.damaged("its header has another checksum")
     return header, view[PREFIX.size + rounded_up(nbytes) :]
 
 
@@ -434,7 +435,7 @@ def _check_host(target: Target, fields: Mapping[str, Any]) -> None:
 def _section(body: memoryview, name: str, place: Mapping[str, Any]) -> memoryview:
     content = Extent(place["offset"], place["nbytes"]).within(body)
     if hashlib.sha256(content).hexdigest() != place["sha256"]:
-        raise ValueError(f"section '{name}' has another checksum")
+        raise ValueError(f"section '{name}' has another checksum than expected")
     return content
 
 
@@ -456,7 +457,7 @@ def _read(fields: Mapping[str, Any], parse: Callable[[], T]) -> T:
             hint="compile the model again, with the same extensions installed",
         ) from None
     except DAMAGED as error:
-        raise ModelError(f"the archive is damaged: {error}") from None
+        raise archive_artifact.damaged(error) from None
 
 
 def _check_weights(
@@ -468,7 +469,7 @@ def _check_weights(
     weights.settle()
     named = {digest for a in artifacts for digest in side_weights(a.program)} | others().keys()
     if named != weights.keys():
-        raise ModelError("the archive is damaged: weights have another checksum")
+        raise archive_artifact.damaged("weights have another checksum")
 
 
 def _padded(part: bytes | memoryview) -> Iterator[bytes | memoryview]:

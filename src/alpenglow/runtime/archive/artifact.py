@@ -37,7 +37,8 @@ class Extent(NamedTuple):
     def within(self, view: memoryview) -> memoryview:
         """Return these bytes of `view`; raise ValueError where they are not all there."""
         if not 0 <= self.offset <= self.offset + self.nbytes <= len(view):
-            raise ValueError(f"the file ends before byte {self.offset + self.nbytes}")
+            end = self.offset + self.nbytes
+            raise ValueError(f"the file has {len(view)} bytes, expected at least {end}")
         return view[self.offset : self.offset + self.nbytes]
 
 
@@ -69,11 +70,16 @@ def described(artifact: Artifact) -> dict[str, Any]:
     }
 
 
+def damaged(why: object) -> ModelError:
+    """Return the error for an archive whose content is not what `save` wrote."""
+    return ModelError(f"the archive is damaged: {why}", hint="copy or save the archive again")
+
+
 def unpacked(number: int, held: Mapping[str, memoryview], fields: Mapping[str, Any]) -> Compiled:
     """Return what the sections hold; raise what Python or `parse` does where they are not ours."""
     values = dict(fields["values"])
     if any(type(v) is not int for v in values.values()):
-        raise TypeError("a symbol stands for no whole number")
+        raise TypeError(f"values is {values}, expected integers")
     return Compiled(
         str(held[f"program{number}"], "utf-8"),
         _entries(json.loads(bytes(held[f"table{number}"]))),
@@ -101,7 +107,7 @@ def artifact(
     guards = tuple(dict.fromkeys((*one.guards, *asked)))
     run = {e.kernel for e in one.table if e.kernel}
     if run - one.objects.keys() or len(one.table) != len([*program.instrs()]):
-        raise ModelError("the archive is damaged: its table does not belong to its program")
+        raise damaged("its table does not belong to its program")
     return Artifact(target, program, one.objects, one.table, guards, metadata, one.values)
 
 
@@ -116,9 +122,11 @@ def parsed(pairs: Iterable[Sequence[str]]) -> tuple[tuple[Sym, str], ...]:
     for text, relation in pairs:
         d = parse(text)
         if not isinstance(d, Sym):
-            raise ValueError(f"the guard of {text} is of no symbols")
+            raise ValueError(f"a guard is of {text}, expected a dynamic dimension")
         if relation not in RELATIONS:
-            raise ValueError(f"'{relation}' is no relation")
+            raise ValueError(
+                f"the relation is '{relation}', expected one of {', '.join(RELATIONS)}"
+            )
         guards.append((d, relation))
     return tuple(guards)
 
@@ -137,7 +145,7 @@ def _entries(rows: Iterable[Sequence[Any]]) -> tuple[Entry, ...]:
     for kernel, extent, stops, faults, extents, *grid in rows:
         symbols = tuple(d for d in map(read, extents) if isinstance(d, Sym))
         if len(symbols) != len(extents):
-            raise ValueError(f"of the extents {extents} some are no symbols")
+            raise ValueError(f"extents is {extents}, expected dynamic dimensions")
         d = read(str(extent))
         groups, threads = grid or ((), ())
         entries.append(

@@ -51,7 +51,9 @@ def check(prefix: bytes, signature: bytes | None, key: Key) -> None:
     try:
         public.verify(signature, CONTEXT + prefix)
     except _library("cryptography.exceptions").InvalidSignature:
-        raise SignatureError("the archive is signed by another key, or was changed") from None
+        raise SignatureError(
+            "the archive is signed by another key or was changed, expected a signature of this key"
+        ) from None
 
 
 def _loaded(function: str, key: Key, kind: str, *more: object) -> Any:

@@ -115,7 +115,8 @@ def _contents(name: str, value: Any) -> Any:
             return {"shape": value.shape, "extents": list(map(str, elements))}
     if isinstance(value, list) and all(type(e) is str for e in value):
         return value
-    raise UnsupportedError(f"value '{name}' is a {type(value).__name__} that no archive can hold")
+    kind = type(value).__name__
+    raise UnsupportedError(f"value '{name}': saving a {kind} in an archive is not supported")
 
 
 def _check_readable(action: Action) -> None:
@@ -128,7 +129,7 @@ def _check_readable(action: Action) -> None:
     if again != one:
         what = action.op.name if isinstance(action, Apply) else "a loop"
         raise UnsupportedError(
-            f"no archive can hold the attributes of operator {what}", node=action.label
+            f"{what}: saving its attributes in an archive is not supported", node=action.label
         )
 
 
@@ -154,7 +155,7 @@ def parse_staged(
             stages.append(_read_stage(fields, inner, stored, left))
             (model.stages if before < 0 else stages[before].next).append(stages[-1])
     if not models or list(left):
-        raise ValueError("there are no models, or more programs than parts")
+        raise ValueError(f"{len(models)} models, expected 1 or more, with a part for each program")
     for model in models:
         _check_flow(model)
     return models[0]
@@ -178,9 +179,9 @@ def _read_form(dtype: str, *shape: int) -> tuple[np.dtype[Any], tuple[int, ...]]
 def _read_kind(fields: Any) -> Kind:
     kind = Kind(**fields)
     if kind.what not in ("tensor", "sequence", "optional", "map"):
-        raise ValueError(f"no kind of values is called {kind.what}")
+        raise ValueError(f"kind is {kind.what}, expected tensor, sequence, optional or map")
     if kind.what == "tensor" and kind.dtype not in (*DTYPES, "string"):
-        raise ValueError(f"no elements are called {kind.dtype}")
+        raise ValueError(f"dtype is {kind.dtype}, expected string or one of {' '.join(DTYPES)}")
     shape = None if kind.shape is None else tuple(_listed(kind.shape, int | None))
     return replace(kind, shape=shape, of=None if kind.of is None else _read_kind(kind.of))
 
@@ -209,7 +210,7 @@ def _read_stage(
     count = _number(fields["artifacts"], 0, 1 << 31)
     stage = KeptStage(outline, graph, tuple(islice(left, count)))
     if next(body, None) is not None or len(stage.artifacts) < count:
-        raise ValueError("a stage has more bodies than loops, or fewer programs than it says")
+        raise ValueError("a stage has other bodies or programs than expected")
     _check_code(stage)
     return stage
 
@@ -240,13 +241,14 @@ def _read_contents(said: Any, stored: Weights) -> Any:
             return _objects(list(map(dims.parse, _listed(listed, str))), shape)
         case list():
             return _listed(said, str)
-    raise TypeError(f"the contents of a value are a {type(said).__name__}")
+    raise TypeError(f"the contents of a value are a {type(said).__name__}, expected a dict or list")
 
 
 def _read_elements(said: Any, stored: Weights) -> Array:
     elements = _read_contents(said, stored)
     if not isinstance(elements, np.ndarray):
-        raise TypeError(f"the elements of a value are a {type(elements).__name__}")
+        found = type(elements).__name__
+        raise TypeError(f"the elements of a value are a {found}, expected an array")
     return elements
 
 
@@ -276,7 +278,7 @@ def _is(value: Any, kind: Any) -> bool:
 
 def _number(value: Any, least: int, end: int) -> int:
     if type(value) is not int or not least <= value < end:
-        raise ValueError(f"{value!r} is no number from {least} to {end - 1}")
+        raise ValueError(f"the number is {value!r}, expected an integer from {least} to {end - 1}")
     return value
 
 
@@ -288,15 +290,16 @@ def _check_code(stage: KeptStage) -> None:
     o, g = stage.outline, stage.graph
     count = len(stage.artifacts)
     if g is None and count != bool(o.outputs and not o.handed_on):
-        raise ValueError(f"a part with {count} programs should have another number")
+        wanted = int(bool(o.outputs and not o.handed_on))
+        raise ValueError(f"a part has {count} programs, expected {wanted}")
     if g is None and any(a.values for a in stage.artifacts):
-        raise ValueError("a part without a graph has open extents")
+        raise ValueError("a part without a graph is dynamic, expected fixed dimensions")
     held = [] if g is None else [({n for n in g.inputs if g.has_input(n)}, set(g.outputs))]
     for p in (a.program for a in stage.artifacts):
         held.append(({*p.inputs} - {*p.hidden}, {p.names.get(n, n) for n in p.outputs}))
     for inputs, outputs in held:
         if inputs != o.inputs.keys() or outputs != o.outputs.keys():
-            raise ValueError("the code of a part makes other values than the stage says")
+            raise ValueError("the code of a part has other inputs or outputs than expected")
 
 
 def _check_flow(model: KeptModel) -> None:
@@ -315,9 +318,9 @@ def _check_flow(model: KeptModel) -> None:
                 _check_loop(action)
         asked = set(o.then.needs)
         if read - names or asked - behind or o.elements.keys() != measured:
-            raise ValueError("a stage reads values that are not there")
+            raise ValueError("a stage reads other values than expected")
         if list(o.others) != touched(o.then.actions, o.outputs):
-            raise ValueError("a stage does not say of what kind the operands are")
+            raise ValueError("the kinds of operands of a stage are other than expected")
         here.append((behind, measured | asked))
 
 
@@ -333,4 +336,6 @@ def _check_loop(action: Loop | Scan) -> None:
         fits = len(results) == len(outputs) >= len(action.states)
         fits &= len(action.axes) == len(action.reverse) == axes
     if not fits or set(inputs[own:]) != set(action.captured) or own > len(inputs):
-        raise ValueError(f"the body of loop '{action.label}' has other inputs or results")
+        raise ValueError(
+            f"the body of loop '{action.label}' has other inputs or results than expected"
+        )

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpenglow.base.errors import FeedError
 from alpenglow.ir.dims import is_open
-from alpenglow.ir.solve import sources, values_of
+from alpenglow.ir.solve import misshapen, sources, values_of
 from alpenglow.ir.types import Array, TensorType
 
 Shapes = Mapping[str, Sequence[int]]
@@ -37,13 +37,13 @@ def _stand_ins(inputs: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ar
     values, unfit = values_of(sources({n: inputs[n].shape for n in shapes}), shapes)
     if unfit is not None:
         t = inputs[unfit.input]
-        raise FeedError(f"input '{unfit.input}' is {t}; {tuple(shapes[unfit.input])} does not fit")
+        raise FeedError(misshapen(unfit.input, tuple(shapes[unfit.input]), t.bind(values)))
     arrays = {}
     for name, t in inputs.items():
         extents = shapes[name] if name in shapes else t.bind(values).shape
         if any(is_open(d) for d in extents):
             raise FeedError(
-                f"the shape of input '{name}', {t}, is not told",
+                f"shapes has no shape for input '{name}', expected one for {t}",
                 hint=f"add '{name}': (…) to the shapes",
             )
         nothing = np.zeros((), t.numpy)
@@ -54,11 +54,11 @@ def _stand_ins(inputs: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Ar
 def _check(name: str, shape: Any, inputs: Mapping[str, TensorType]) -> None:
     """Raise FeedError unless this may be the shape of an input of that name, by itself."""
     if name not in inputs:
-        raise FeedError(f"shapes names '{name}', but the inputs are {', '.join(inputs)}")
+        raise FeedError(f"shapes names '{name}', expected inputs: {', '.join(inputs)}")
     t = inputs[name]
     if not isinstance(shape, list | tuple) or not all(isinstance(d, Integral) for d in shape):
-        raise FeedError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
+        raise FeedError(misshapen(name, shape, f"integers for {t}"))
     pairs = zip(t.shape, shape, strict=False)
     fits = len(shape) == t.rank and all(is_open(want) or want == got for want, got in pairs)
     if not fits or min(shape, default=0) < 0:
-        raise FeedError(f"input '{name}' is {t}; shape {tuple(shape)} does not fit it")
+        raise FeedError(misshapen(name, tuple(shape), t))

@@ -273,7 +273,7 @@ def _serve(todo: SimpleQueue[_Job | None]) -> None:
 
 def _error(reason: int) -> AlpenglowError:
     if reason == TIMED_OUT:
-        return TimeLimitError("the call took longer than its timeout")
+        return TimeLimitError("the call took longer than its timeout", hint="a longer timeout")
     return CancelledError("the call was cancelled")
 
 

@@ -43,7 +43,7 @@ def given(
         raise FeedError(f"got {len(arrays)} arrays, expected {len(inputs)}: {names}")
     feeds = dict(zip(inputs, arrays, strict=False))
     if twice := [name for name in by_name if name in feeds]:
-        raise FeedError(f"input '{twice[0]}' is given twice, by position and by name")
+        raise FeedError(f"input '{twice[0]}' is already given by position")
     return named({**feeds, **by_name}, inputs)
 
 
@@ -117,7 +117,7 @@ def chosen(wanted: Sequence[str] | None, outputs: Iterable[str]) -> list[str]:
         )
     if len(set(wanted)) < len(wanted):
         twice = next(name for k, name in enumerate(wanted) if name in wanted[:k])
-        raise FeedError(f"outputs names '{twice}' twice")
+        raise FeedError(f"outputs names '{twice}' twice, expected once")
     return list(wanted)
 
 
@@ -197,7 +197,7 @@ def results(
         direct[name] = array
     for a, b in combinations(direct, 2):
         if np.may_share_memory(direct[a], direct[b]):
-            raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
+            raise FeedError(f"out['{a}'] and out['{b}'] share memory, expected separate arrays")
     return handed, direct
 
 
@@ -229,12 +229,12 @@ def unserved(
     what came of importing the model for them.
     """
     because = f": {why}" if why else ""
+    extents = ", ".join(f"{name} = {value}" for name, value in values.items())
     if not unfit and why:
-        extents = ", ".join(f"{name} = {value}" for name, value in values.items())
-        return FeedError(f"the model cannot take {extents}{because}")
+        return FeedError(f"dimensions are {extents}, expected some that the model takes: {why}")
     if not unfit:
         broken = next(g for g in guards if not holds([g], values))
-        return FeedError(f"the graph holds for {broken[0]} {broken[1]} 0, not for {values}")
+        return FeedError(f"dimensions are {extents}, expected {broken[0]} {broken[1]} 0")
     t, shape = inputs[unfit], arrays[unfit].shape
     pairs = zip(t.shape, shape, strict=True)
     fixed = any(isinstance(want, int) and want != got for want, got in pairs)
@@ -249,7 +249,8 @@ def written(values: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any
     for name, place in into.items():
         value = values[name]
         if not isinstance(value, np.ndarray):
-            raise FeedError(f"output '{name}' is a {type(value).__name__}; out takes arrays alone")
+            found = type(value).__name__
+            raise FeedError(f"output '{name}' is a {found}, expected an array to copy into out")
         results[name] = writeable(name, place, value.dtype, value.shape)
     for name in into:
         results[name][...] = values[name]
@@ -345,7 +346,7 @@ def as_array(name: str, value: Any, t: TensorType) -> Array:
         alike = array.dtype.kind in KINDS[t.dtype]
         return np.asarray(value, t.numpy) if alike else array
     except (TypeError, ValueError, OverflowError, BufferError, RuntimeError) as error:
-        raise FeedError(f"input '{name}' cannot be read as {t.numpy} ({t}): {error}") from error
+        raise FeedError(f"input '{name}': expected an array of {t.numpy} ({t}): {error}") from error
 
 
 def check_unmasked(name: str, value: Any) -> None:

@@ -199,7 +199,8 @@ class Request(Future[Results]):
     def _settle_stopped(self, how: str) -> None:
         self.work = None  # it holds the caller's arrays
         if self._stopped == calls.TIMED_OUT:
-            self.set_exception(TimeLimitError(f"the deadline passed while the request {how}"))
+            passed = f"the deadline passed while the request {how}"
+            self.set_exception(TimeLimitError(passed, hint="a later deadline"))
             return
         super().cancel()
         self.set_running_or_notify_cancel()  # for those who wait for several
@@ -286,7 +287,9 @@ class Manager:
         request.manager = self
         with self._lock:
             if self._closed:
-                raise UnsupportedError(f"{shown(self._name)} takes no more requests")
+                raise UnsupportedError(
+                    f"{shown(self._name)}: requests after close are not supported"
+                )
             if len(self._waiting) >= self._most:
                 raise full(self._name, len(self._waiting))
             if self._thread is None:

@@ -50,9 +50,12 @@ class DeviceArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
-            raise ValueError(f"an array on {self.where} is not in memory of the host")
+            raise ValueError(self._copied())
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
+
+    def _copied(self) -> str:
+        return f"an array on {self.where} is copied to the host, expected no copy=False"
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device.dlpack
@@ -65,10 +68,11 @@ class DeviceArray:
         handle that its runtime knows."""
         if dl_device == dlpack.HOST:
             if copy is False:
-                raise BufferError(f"an array on {self.where} cannot be had in memory of the host")
+                raise BufferError(self._copied())
             return self.numpy().__dlpack__()
         if dl_device not in (None, self.device.dlpack) or copy:
-            raise BufferError(f"an array on {self.where} is handed on as it is, or to the host")
+            expected = f"the host, or {self.where} without a copy"
+            raise BufferError(f"dl_device is {dl_device}, expected {expected}")
         self.device.wait(self.ready)
         handle = self.device.handle(self._memory)
         return dlpack.capsule(self, handle, self.shape, self.dtype, self.device.dlpack)

@@ -102,7 +102,7 @@ def capsule(
     """
     code = _BFLOAT if NAMES.get(dtype) == "bf16" else _CODES.get(dtype.kind)
     if code is None or (dtype.kind == "V" and code != _BFLOAT):
-        raise BufferError(f"DLPack has no element type {dtype}")
+        raise BufferError(f"DLPack: dtype {dtype} is not supported")
     extents = (c_int64 * max(len(shape), 1))(*shape)
     managed = ManagedTensor()
     managed.tensor = Tensor(

@@ -274,7 +274,7 @@ class Executable(ABC):
         if device:
             self._check_host()
             if out is not None:
-                raise OptionError("out takes arrays of the host, which device=True leaves alone")
+                raise OptionError("out is given with device=True, expected only one of them")
             return dict(self.begin(feeds, outputs, call))
         usual = call is None and out is None and outputs is None
         reply = self.run_short(feeds) if usual and type(feeds) is dict else None
@@ -395,7 +395,9 @@ class Executable(ABC):
         what a device with memory of its own runs it times itself.  Raises FeedError as `run` does,
         and UnsupportedError for models that run in parts.
         """
-        raise UnsupportedError(f"what runs as '{self.target}' is not timed by instructions")
+        raise UnsupportedError(
+            f"timing the instructions of target '{self.target}' is not supported"
+        )
 
     def cancel(self) -> None:
         """End all calls whose code is running now, from another thread: they raise CancelledError.
@@ -422,7 +424,7 @@ def structured(
     if fed != set(inputs) or not returned <= set(outputs):
         raise ModelError(
             f"the structure of calls names {', '.join(sorted(fed ^ set(inputs) or returned))}, "
-            "which the model does not have"
+            "expected the inputs and outputs of the model"
         )
     return None if structure.is_plain and returned == set(outputs) else structure
 

@@ -93,7 +93,7 @@ class InProcess(Executable):
         inputs = self._arrays.fit(arrays)
         place = self.serving(inputs)
         if place is None:
-            raise UnsupportedError("for these extents the model runs in parts, here and there")
+            raise UnsupportedError("device=True is not supported for shapes that run in parts")
         layout, bound = place
         if not isinstance(layout, DeviceLayout):
             return super().begin(arrays, outputs, call)
@@ -144,7 +144,7 @@ class InProcess(Executable):
         place = self.serving(arrays)
         if place is None:
             raise UnsupportedError(
-                "for these extents the model is run in parts, which are not timed"
+                "timing instructions is not supported for shapes that run in parts"
             )
         inputs = arrays | drawn(place[0].hidden)
         held = Held(self._initial, self._growing)

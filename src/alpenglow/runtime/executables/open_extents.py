@@ -132,7 +132,9 @@ class OpenExecutable(InProcess):
         values, unfit = self._reader.values(arrays, rows)
         if unfit in self._growing:
             check_rows(rows, self._rows_before)
-            raise SessionError(f"variable '{unfit}' cannot have {rows[unfit]} rows")
+            raise SessionError(
+                f"variable '{unfit}' has {rows[unfit]} rows, expected another number"
+            )
         if unfit:
             return None
         if self._growing:

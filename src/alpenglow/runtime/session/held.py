@@ -112,7 +112,7 @@ class Held:
         if name not in self.growing:
             return self.arrays[name]
         if name not in self.arrays:
-            raise SessionError(f"variable '{name}' holds nothing before the first call")
+            raise SessionError(f"variable '{name}' is empty, expected a call before it is read")
         axis = self.growing[name]
         return self.arrays[name][(slice(None),) * axis + (slice(self.rows[name]),)]
 

@@ -51,14 +51,14 @@ def read(path: Path, held: Held, fingerprint: str, types: Mapping[str, TensorTyp
             entries = dict(file)
         owner, digest = map(str, entries.pop(OF))
         if digest != _digest(entries):
-            raise ValueError("what is there is not what was written")
+            raise ValueError("its checksum is another than expected")
         arrays = dict(_array(title, data) for title, data in entries.items())
     except NONSENSE as error:
         raise ModelError(
-            f"this is no state that a session saved: {error}", file=str(path)
+            f"expected a state that a session saved: {error}", file=str(path)
         ) from None
     if owner != fingerprint:
-        raise SessionError(f"{path} holds the state of another model, or of another version of it")
+        raise SessionError(f"{path} holds the state of another model, expected that of this one")
     for name, array in arrays.items():
         if name not in types or not _fits(array, types[name]):
             t = f"{NAMES[array.dtype]}{list(array.shape)}"
@@ -70,7 +70,10 @@ def read(path: Path, held: Held, fingerprint: str, types: Mapping[str, TensorTyp
             continue
         rows = array.shape[held.growing[name]]
         if held.length is None or rows > held.length:
-            raise SessionError(f"{path} holds {rows} rows, but there is room for {held.length}")
+            raise SessionError(
+                f"{path} holds {rows} rows, expected at most {held.length}",
+                hint="session(length=…) with more",
+            )
         held.put_rows(name, array)
 
 

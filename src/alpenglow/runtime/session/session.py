@@ -208,7 +208,7 @@ class Session:
         nothing grows.
         """
         if not self._growing:
-            raise SessionError(f"no variable of {self.name} grows, so there is nothing to trim")
+            raise SessionError(f"{self.name} has no rows to trim, expected a variable that grows")
         with self.owned() as held:
             least = min(held.rows.values())
             if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= least:
@@ -318,7 +318,7 @@ class Variables(MutableMapping[str, Any]):
         except FeedError as error:
             raise FeedError(f"variable '{name}' cannot be set: {error.message}") from None
         if not t.admits(array.shape):
-            raise FeedError(f"variable '{name}' cannot be set: it is {t}, not {array.shape}")
+            raise FeedError(f"variable '{name}' is set to shape {array.shape}, expected {t}")
         length = self._session.length
         if axis is not None and length is not None and array.shape[axis] > length:
             raise FeedError(
@@ -329,7 +329,7 @@ class Variables(MutableMapping[str, Any]):
         return array
 
     def __delitem__(self, name: str) -> None:
-        raise SessionError(f"variable '{name}' cannot be deleted, only reset")
+        raise SessionError(f"variable '{name}' cannot be deleted", hint="session.reset()")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._types)
@@ -340,7 +340,7 @@ class Variables(MutableMapping[str, Any]):
     def _check(self, name: str) -> None:
         if name not in self._types:
             known = ", ".join(self._types) or "none"
-            raise FeedError(f"there is no variable '{name}'; the variables are {known}")
+            raise FeedError(f"variable is '{name}', expected one of {known}")
 
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()

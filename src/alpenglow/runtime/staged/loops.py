@@ -146,7 +146,9 @@ def _like(t: TensorType | None, value: np.generic) -> Array:
 def _none_of(t: TensorType | None, axis: int) -> Array:
     """Return what a loop that ran no time collected of such tensors."""
     if t is None:
-        raise UnsupportedError("a loop that ran no time collects tensors of unknown rank")
+        raise UnsupportedError(
+            "a loop of 0 iterations with results of unknown rank is not supported"
+        )
     shape = [d if isinstance(d, int) else 0 for d in t.shape]
     shape.insert(axis % (len(shape) + 1), 0)
     return np.empty(shape, t.numpy)
@@ -167,7 +169,7 @@ def _stacked(rows: Sequence[Array], axis: int = 0, reverse: bool = False) -> Arr
 def _axis(axis: int, rank: int) -> int:
     """Return an axis that a model names; raise ModelError where there is none such."""
     if not -rank <= axis < rank:
-        raise ModelError(f"a scan goes along axis {axis} of {rank}")
+        raise ModelError(f"the axis of a scan is {axis}, expected {-rank} to {rank - 1}")
     return axis
 
 

@@ -85,7 +85,7 @@ class Runner:
             return {name: env[name] for name in self.model.outputs}
         except KeyError as error:
             raise UnsupportedError(
-                f"output '{error.args[0]}' was not made", file=self.model.file
+                f"output '{error.args[0]}' is missing after the run", file=self.model.file
             ) from None
 
     def types(self, outputs: Sequence[str], inputs: Mapping[str, Any]) -> list[TensorType | None]:
@@ -190,7 +190,8 @@ class Runner:
         idle = not part.actions and part.rest is not None and not part.graph.nodes
         if idle and all(n in state.elements for n in part.needs):
             raise UnsupportedError(
-                f"{len(part.rest)} nodes wait for each other's data", file=self.model.file
+                f"{len(part.rest)} nodes depend on each other, expected no cycle",
+                file=self.model.file,
             )
         guards = tuple(assumption.guards)
         handed_on = self._handed_on(part.graph)
