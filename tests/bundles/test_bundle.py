@@ -399,9 +399,9 @@ def test_a_model_whose_shapes_depend_on_its_data_is_refused(tmp_path: Path) -> N
         ({"entry": "net-1"}, "entry='net_1'"),
         ({"entry": "while"}, "entry='model_while'"),
         ({"entry": "memcpy"}, "cannot be the name"),
-        ({"format": "exe"}, "'exe' is no format"),
-        ({"api": "slow"}, "'slow' is no API"),
-        ({"variants": {"a": SHAPES, "A": SHAPES}}, "more than case"),
+        ({"format": "exe"}, "format is 'exe'"),
+        ({"api": "slow"}, "API is 'slow'"),
+        ({"variants": {"a": SHAPES, "A": SHAPES}}, "expected other names, not case"),
     ],
 )
 def test_mistakes_are_told(
@@ -418,7 +418,7 @@ def test_a_folder_that_is_there_is_left_alone(path: Path, tmp_path: Path) -> Non
     (tmp_path / "out").mkdir()
     with pytest.raises(OptionError, match="is there already"):
         ag.bundle(path, tmp_path / "out", shapes=SHAPES)
-    with pytest.raises(OptionError, match="there is no folder"):
+    with pytest.raises(OptionError, match="is missing, expected one for"):
         ag.bundle(path, tmp_path / "away" / "out", shapes=SHAPES)
 
     assert not list((tmp_path / "out").iterdir())

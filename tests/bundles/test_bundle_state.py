@@ -210,7 +210,7 @@ def test_entry_points_with_other_states_are_refused(tmp_path: Path) -> None:
     variants = {"one": STEP, "two": {"x": (2, 1, 8)}}
     with pytest.raises(UnsupportedError, match=r"share its state, but one has past.0.key: f32\[1,"):
         made_of(decoder(), tmp_path, length=8, shapes=None, variants=variants)
-    with pytest.raises(OptionError, match="'dec_reset' is a function of the state"):
+    with pytest.raises(OptionError, match="'dec_reset' is already a function of the state"):
         made_of(decoder(), tmp_path, length=8, shapes=None, variants={"dec_reset": STEP})
 
 
@@ -266,7 +266,11 @@ def test_what_is_not_bounded_by_the_rows_is_refused_by_name(
         ({}, OptionError, r"grows \(past_key_values.0.key.*\n  try: length=256"),
         ({"length": 8}, UnsupportedError, r"^the extents batch_size, sequence_length are open in"),
         ({"length": 8, "state": False}, OptionError, "nothing of decoder grows"),
-        ({"length": 8, "shapes": {"input_ids": (1, 9)}}, OptionError, "adds 9 rows, but length is"),
+        (
+            {"length": 8, "shapes": {"input_ids": (1, 9)}},
+            OptionError,
+            "expected 9 or more, which a call adds",
+        ),
         ({"length": 0}, OptionError, "length is 0, expected"),
         ({"length": 1 << 21}, OptionError, "there is room, 1 to 1048576"),
         ({"length": True}, OptionError, "length is True, expected"),
@@ -278,7 +282,7 @@ def test_what_is_not_bounded_by_the_rows_is_refused_by_name(
     for name, count in (("one", 1), ("two", 2)):
         cache = g.growing_variable(name, f"f32[{name},4]", 0)
         g.assign(name, g(Concat(0), cache, *[x] * count))
-    with pytest.raises(UnsupportedError, match=r"grows \(one by 1, two by 2\), and a bundle"):
+    with pytest.raises(UnsupportedError, match=r"grows \(one by 1, two by 2\), expected the same"):
         made_of(g, tmp_path, state=False, shapes=None, length=8)
     exe = ag.compile(decoder(), shapes=STEP, state=True)
     exe.session(length=8)(rows(1))
@@ -374,7 +378,7 @@ def test_the_commands_keep_the_last_row_of_an_output(
     code, told = run(command, language_model, "-o", out, "--last-row", "logits")
     assert code == 2 and "try: --state" in told
     code, told = run(command, language_model, "-o", out, "--state", *more, "--last-row", "nothing")
-    assert code == 2 and "no output 'nothing'; there are logits" in told
+    assert code == 2 and "output is 'nothing', expected one of logits" in told
     code, told = run(command, language_model, "-o", out, "--state", *more, "--last-row", "logits")
     assert code == 0, told
     if command == "compile":

@@ -130,10 +130,10 @@ def test_results_are_the_callers_own(net: ModuleType) -> None:
             [np.zeros((1, 3, 16, 16))], {}, TypeError,
             "net: input 'image' has elements float64, expected float32",
         ),
-        ([], {}, TypeError, "net takes image, but was given 0 arrays"),
-        ([1, 2], {}, TypeError, "net takes image, but was given 2 arrays"),
-        ([], {"x": 1}, TypeError, "net takes image, but was given 0 arrays and x"),
-        ([1], {"image": 1}, TypeError, "net takes image, but was given 1 array and image"),
+        ([], {}, TypeError, "net: given 0 arrays, expected image"),
+        ([1, 2], {}, TypeError, "net: given 2 arrays, expected image"),
+        ([], {"x": 1}, TypeError, "net: given 0 arrays and x, expected image"),
+        ([1], {"image": 1}, TypeError, "net: given 1 array and image, expected image"),
     ],
 )  # fmt: skip
 @pytest.mark.sampled(3)
@@ -187,7 +187,9 @@ def test_run_calls_the_function_that_fits(path: Path, tmp_path: Path) -> None:
         assert getattr(net, name)(x)[0].tobytes() == expected.tobytes()
 
     assert net.__all__ == ["run", "small", "large"]
-    with pytest.raises(ValueError, match=r"shapes \[\(1, 3, 8, 8\)\]; there are\n  small\(image"):
+    with pytest.raises(
+        ValueError, match=r"shapes are \[\(1, 3, 8, 8\)\], expected those of\n  small\(image"
+    ):
         net.run(image((1, 3, 8, 8))["image"])
 
 
@@ -381,13 +383,13 @@ def test_what_a_target_has_beyond_its_tag_is_looked_up() -> None:
     [
         ({"target": "aarch64", "system": "macos"}, "aarch64 is not for Linux"),
         ({"target": "cortex-m4"}, "cortex-m4 is not for Linux"),
-        ({"api": "dynamic"}, "the API is one of C"),
+        ({"api": "dynamic"}, "api is 'dynamic', which is not supported"),
         ({"entry": "numpy"}, "a package called 'numpy' would hide another\n  try: entry='numpy_m"),
         ({"entry": "json"}, "a package called 'json' would hide another"),
         ({"entry": "lambda"}, "'lambda' cannot be a name in Python\n  try: entry='lambda_model'"),
         ({"entry": "_"}, "'_' cannot be a name in Python"),
         ({"release": "new"}, "'new' is no version of a wheel\n  try: release='1.0'"),
-        ({"shapes": None, "variants": {"run": SHAPES, "b": SHAPES}}, "'run' cannot be the name"),
+        ({"shapes": None, "variants": {"run": SHAPES, "b": SHAPES}}, "function is 'run', expected"),
     ],
 )
 def test_mistakes_are_told(

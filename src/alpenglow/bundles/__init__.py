@@ -198,7 +198,7 @@ def check(
     refuse_existing(folder, force)
     for what, choice, known in (("API", api, APIS), ("format", format, tuple(FORMATS))):
         if choice not in known:
-            raise OptionError(f"'{choice}' is no {what} of bundles; known are {', '.join(known)}")
+            raise OptionError(f"{what} is '{choice}', expected one of {', '.join(known)}")
     for each in (name, *entries):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", each) or each in _RESERVED:
             raise OptionError(
@@ -207,9 +207,9 @@ def check(
                 flags=f"--entry {_identifier(each)}",
             )
     if len({each.upper() for each in entries}) < len(entries):
-        raise OptionError(f"entry points differ in more than case: {', '.join(entries)}")
+        raise OptionError(f"entry points are {', '.join(entries)}, expected other names, not case")
     if len(entries) > 1 and name in entries:
-        raise OptionError(f"'{name}' names the bundle and one of its entry points")
+        raise OptionError(f"entry point is '{name}', expected another name than the bundle has")
 
 
 def planned(

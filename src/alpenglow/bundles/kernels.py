@@ -34,7 +34,9 @@ def _chosen(instr: Instr, target: Target, strict: bool) -> ChosenKernel:
     choice = choose(instr, target, strict)
     assert choice is not None, f"{instr.op.name} has no kernel"
     if not admitted(choice.kernel, instr):
-        raise UnsupportedError(f"{instr.op.name} has no kernel that is proved to be safe")
+        raise UnsupportedError(
+            f"{instr.op.name}: a kernel that is not proved safe is not supported"
+        )
     return choice
 
 

@@ -241,7 +241,7 @@ def _require_one_state(routines: Sequence[Routine]) -> None:
             )
     taken = {r.entry for r in routines} & set(first.state.functions if first.state else ())
     if taken:
-        raise OptionError(f"'{taken.pop()}' is a function of the state, and of an entry point")
+        raise OptionError(f"entry point '{taken.pop()}' is already a function of the state")
 
 
 def _said_of(state: State | None) -> str:

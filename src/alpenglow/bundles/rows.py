@@ -168,11 +168,11 @@ def _rows(g: Graph, length: int) -> Rows:
     if len(steps) > 1 or not isinstance(steps[0], int) or steps[0] < 1:
         listed = some(f"{name} by {d}" for name, d in grows.items())
         raise UnsupportedError(
-            f"the state of {shown(g.name)} grows ({listed}), and a bundle counts one number of "
-            "rows, to which each call adds the same"
+            f"the state of {shown(g.name)} grows ({listed}), expected the same number of rows for "
+            "each variable and call"
         )
     if steps[0] > length:
-        raise OptionError(f"a call adds {counted(steps[0], 'row')}, but length is {length}")
+        raise OptionError(f"length is {length}, expected {steps[0]} or more, which a call adds")
     return Rows(length, steps[0], meaning)
 
 
@@ -236,8 +236,8 @@ def _version(
         if met in served:
             return Version(_planned(program, rows, served), kernels), served
     raise TypeRuleError(
-        f"graph {g.name} was imported for other extents than those with {counted(met, 'row')} of "
-        f"state: {', '.join(f'{n} = {v}' for n, v in rows.values(met).items())}"
+        f"{counted(met, 'row')} of state are not supported by graph {g.name}, imported for other "
+        f"dimensions: {', '.join(f'{n} = {v}' for n, v in rows.values(met).items())}"
     )
 
 

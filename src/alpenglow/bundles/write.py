@@ -39,7 +39,7 @@ def refuse_existing(folder: Path, force: bool = False) -> None:
                 f"{folder} is not replaced: {foreign}", hint="remove it, or name another folder"
             )
     if not folder.parent.is_dir():
-        raise OptionError(f"there is no folder {folder.parent} to put {folder.name} into")
+        raise OptionError(f"the folder {folder.parent} is missing, expected one for {folder.name}")
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) -> None:

@@ -62,8 +62,8 @@ def _refuse(job: Job) -> None:
             flags="--api static",
         )
     if job.freestanding or job.portable:
-        raise OptionError("a bundle for OpenCL is C99 that calls OpenCL: neither freestanding nor "
-                          "portable means anything there")  # fmt: skip
+        raise OptionError("freestanding and portable are not supported for OpenCL bundles, which "
+                          "are C99 that calls OpenCL")  # fmt: skip
     for routine in job.layout.routines:
         if routine.entry in _names(job.name) or re.fullmatch(r"kernel_\d+", routine.entry):
             raise OptionError(
@@ -254,7 +254,7 @@ def _rendered(layout: BundlePlan) -> list[tuple[KernelCode, Kernel, str]]:
         rendered.append((code, written.kernel, written.text))
     if lacking:
         listed = "; ".join(f"{what} ({why})" for what, why in sorted(lacking.items()))
-        raise UnsupportedError(f"these operators are not written in OpenCL C: {listed}")
+        raise UnsupportedError(f"operators that are not supported in OpenCL C: {listed}")
     return rendered
 
 

@@ -80,7 +80,10 @@ def _refuse(job: Job) -> None:
             flags="--system linux, with a target that runs it",
         )
     if job.api == "dynamic":
-        raise OptionError("the API is one of C, and a wheel's is Python's; leave --api out")
+        raise OptionError(
+            "api is 'dynamic', which is not supported for wheels",
+            hint="api='static'", flags="leave --api out",
+        )  # fmt: skip
     if job.name in sys.stdlib_module_names or job.name == "numpy":
         raise OptionError(
             f"a package called '{job.name}' would hide another",
@@ -96,7 +99,7 @@ def _refuse(job: Job) -> None:
             )
     for name in _variants(job):
         if name.startswith("_") or name == "run":
-            raise OptionError(f"'{name}' cannot be the name of a function of several in a wheel")
+            raise OptionError(f"function is '{name}', expected a name other than run and _…")
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", job.release):
         raise OptionError(
             f"'{job.release}' is no version of a wheel", hint="release='1.0'", flags="--release 1.0"

@@ -124,11 +124,11 @@ class Routine:
         status = self._function(self._constants, mutable.ctypes.data, scratch.ctypes.data)
         if status == OUT_OF_RANGE:
             index = int(mutable[self._out_of_range : self._out_of_range + 8].view(np.int64)[0])
-            raise IndexError(f"{self._entry}: index {index} is out of range")
+            raise IndexError(f"{self._entry}: index is {index}, expected one within its axis")
         if status == NO_STATE:
-            raise RuntimeError(f"{self._entry}: the state was lost in a call that failed; reset it")
+            raise RuntimeError(f"{self._entry}: a call that failed lost the state; try: reset()")
         if status == NO_ROOM:
-            raise RuntimeError(f"{self._entry}: there is no room for more rows than {rows}")
+            raise RuntimeError(f"{self._entry}: the state is full, expected at most {rows} rows")
         assert status == 0, f"{self._entry} returned {status}"
         results = tuple(_place(mutable, t, rows).copy() for t in self.outputs)
         return results[0] if len(results) == 1 else results
@@ -145,7 +145,7 @@ class Routine:
             count = f"{len(arrays)} arrays" if len(arrays) != 1 else "1 array"
             more = f" and {', '.join(named)}" if named else ""
             raise TypeError(
-                f"{self._entry} takes {', '.join(names) or 'nothing'}, but was given {count}{more}"
+                f"{self._entry}: given {count}{more}, expected {', '.join(names) or 'none'}"
             )
         return (*arrays, *(named[name] for name in behind))
 
@@ -193,7 +193,7 @@ class Choice:
             if shapes == [t.at(rows) for t in routine.inputs]:
                 return routine
         known = "\n  ".join(map(repr, self.routines))
-        raise ValueError(f"no function takes arrays of shapes {shapes}; there are\n  {known}")
+        raise ValueError(f"shapes are {shapes}, expected those of\n  {known}")
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.routines))
@@ -269,7 +269,7 @@ class Session:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if self._turn.locked():
-            raise RuntimeError(f"another call of this session of {self._name} is running")
+            raise RuntimeError(f"this session of {self._name} is already in another call")
         with self._turn:  # an interrupt behind an `acquire` would leave it locked
             yield
 
