@@ -813,7 +813,7 @@ def test_a_program_that_does_not_write_what_it_assigns_is_refused() -> None:
 def test_what_cannot_keep_variables_refuses_them() -> None:
     g = counter()
 
-    with pytest.raises(UnsupportedError, match="not known exactly"):
+    with pytest.raises(UnsupportedError, match="with variables are not supported"):
         exact(g, {"x": ones(4)})
 
 

@@ -130,7 +130,7 @@ def test_workers_without_a_stage_take_turns() -> None:
 
 
 @pytest.mark.parametrize("pins, message", [
-    ({"nobody": "left"}, "no node makes it"),
+    ({"nobody": "left"}, "expected results of nodes"),
     ({"r0": "nobody"}, "pinned to 'nobody'"),
 ])  # fmt: skip
 def test_pins_that_make_no_sense_are_told(pins: dict[str, str], message: str) -> None:
@@ -169,7 +169,7 @@ def test_texts_that_are_none_are_told() -> None:
     assert Placement.parse(text) == p
     for old, new, message in [
         ("nodes 3 to 6", "nodes 2 to 6", "expected them from 3 on"),
-        ("stage right", "stage nobody", "nobody, which is no worker"),
+        ("stage right", "stage nobody", "nobody, expected workers"),
         ("worker left: cpu, 1 thread", "worker left: cpu, no thread", "line 2"),
         ("for latency", "for fun", "placement for 'fun'"),
     ]:

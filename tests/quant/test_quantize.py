@@ -407,12 +407,15 @@ def test_activations_need_a_profile() -> None:
     [
         ({"precision": "int3"}, "precision is 'int3', expected one of int8, int16"),
         ({"schema": "odd"}, "schema is 'odd'"),
-        ({"calibration": "odd"}, "calibration 'odd' is none of minmax"),
+        ({"calibration": "odd"}, "calibration is 'odd', expected one of minmax"),
         ({"granularity": "odd"}, "granularity is 'odd'"),
         ({"bias": "odd"}, "bias is 'odd'"),
-        ({"group": 32}, "group is 32: expected a number of inputs, with weights_only"),
-        ({"compute": "bf16"}, "compute is for weights_only"),
-        ({"weights_only": "int8", "convert_placeholders": True}, "convert_placeholders: with"),
+        ({"group": 32}, "group is 32, expected 0, or a number of inputs with weights_only"),
+        ({"compute": "bf16"}, "expected f32 without weights_only"),
+        (
+            {"weights_only": "int8", "convert_placeholders": True},
+            "convert_placeholders is not supported with",
+        ),
     ],
     ids=str,
 )

@@ -101,9 +101,9 @@ WRONG: dict[str, tuple[Callable[[], Any], type[AlpenglowError], str]] = {
         "the labels are i64[2,3], but the logits f32[2,3,4] with classes along axis 1"),
     "an axis that is not there": (
         lambda: train.accuracy(*_given("f32[2,3]", "i64[2]"), 2), TypeRuleError,
-        "axis is 2, but the logits are f32[2,3]"),
+        "axis is 2, expected an axis of f32[2,3]"),
     "an axis that an output has not": (
-        lambda: supervised(3), OptionError, "axis is 3, but output scores is f32[N,T,8]"),
+        lambda: supervised(3), OptionError, "axis is 3, expected an axis of output scores f32["),
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ Outputs = Sequence[Mapping[str, Array]]
 def check_metric(metric: str, labels: Array | None) -> None:
     """Raise OptionError unless there is such a metric, FeedError if it needs labels."""
     if metric not in METRICS:
-        raise OptionError(f"metric '{metric}' is none of {', '.join(METRICS)}")
+        raise OptionError(f"metric is '{metric}', expected one of {', '.join(METRICS)}")
     if metric in ("top1", "top5") and labels is None:
         raise FeedError(
             f"{metric} compares with labels, but the data set has none",
@@ -82,7 +82,9 @@ def _rows(arrays: Mapping[str, Array], count: int) -> Array:
     """Return the first output as one row of scores for each label."""
     first = _first(arrays)
     if first.size % count or first.size == 0:
-        raise FeedError(f"{count} labels do not fit an output of shape {first.shape}")
+        raise FeedError(
+            f"output has shape {first.shape}, expected a row for each of {count} labels"
+        )
     return first.reshape(count, -1).astype(np.float64)
 
 

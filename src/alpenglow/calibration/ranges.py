@@ -8,7 +8,7 @@ from typing import Any
 
 from alpenglow.base.errors import FeedError, UnsupportedError
 from alpenglow.base.progress import Progress, silent
-from alpenglow.calibration.samples import feeds_of
+from alpenglow.calibration.samples import EMPTY, feeds_of
 from alpenglow.driver.compile import compile as compile_model
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value
@@ -83,7 +83,7 @@ def profile_ranges(
         count += 1
         progress("profiling", count, max(total, count))
     if not count:
-        raise FeedError("the data set is empty: there is nothing to see")
+        raise FeedError(EMPTY)
     ranges = {n: o.range for n, o in observers.items()}
     # Of a branch that never ran, nothing is known.
     ranges |= {called[v]: o.range for v, o in inner.items() if o.range.total or o.range.infinite}

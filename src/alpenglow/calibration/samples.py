@@ -21,6 +21,9 @@ from alpenglow.base.words import counted
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.host.image import picture, pictures
 
+EMPTY = "the data set is empty, expected 1 sample or more"
+"""The message for a data set without samples."""
+
 LABELS = "labels"
 
 Feeds = Mapping[str, Array]
@@ -53,7 +56,9 @@ class Dataset:
         Raises FeedError if that leaves none in either part.
         """
         if not 0 < count < self.count:
-            raise FeedError(f"{count} of {self.count} samples leave none in one part")
+            raise FeedError(
+                f"count is {count}, expected 1 to {self.count - 1} of {self.count} samples"
+            )
         chosen = _evenly(count, self.count)
         return self._chosen(chosen), self._chosen(np.delete(np.arange(self.count), chosen))
 
@@ -77,7 +82,7 @@ class Dataset:
         if place.is_dir():
             return _in_folder(place, types)
         if not place.is_file():
-            raise FeedError("there is neither a folder nor a file of samples", file=str(path))
+            raise FeedError("expected a folder or file of samples, found none", file=str(path))
         return _in_file(place, types)
 
 
@@ -93,13 +98,13 @@ def feeds_of(sample: Any, types: Mapping[str, TensorType], number: int) -> dict[
         arrays = sample if isinstance(sample, tuple | list) else (sample,)
         if len(arrays) != len(types):
             raise FeedError(
-                f"sample {number} has {len(arrays)} arrays, but the inputs are {', '.join(types)}"
+                f"sample {number} has {len(arrays)} arrays, expected inputs: {', '.join(types)}"
             )
         by_name = dict(zip(types, arrays, strict=True))
     if by_name.keys() != types.keys():
         raise FeedError(
             f"sample {number} has {', '.join(map(str, by_name)) or 'no arrays'}, "
-            f"but the inputs are {', '.join(types)}"
+            f"expected inputs: {', '.join(types)}"
         )
     feeds = {name: np.asarray(by_name[name]) for name in types}
     for name, array in feeds.items():
@@ -141,7 +146,7 @@ def _of_pictures(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
     """Return the pictures of a folder as samples for the one input of a model."""
     files = pictures(folder)
     if not files:
-        raise FeedError("the data set is empty: there is nothing to see", file=str(folder))
+        raise FeedError(EMPTY, file=str(folder))
     name, t = next(iter(types.items()))
     axis = 1 if t.rank == 4 and t.shape[1] in (1, 3) else t.rank - 1
     extents = [d for i, d in enumerate(t.shape[1:], 1) if i != axis]
@@ -177,14 +182,14 @@ def _in_file(path: Path, types: Mapping[str, TensorType]) -> Dataset:
         arrays = {next(iter(types)): next(iter(arrays.values()))}
     if arrays.keys() != types.keys():
         raise FeedError(
-            f"the arrays are {', '.join(arrays) or 'none'}, but the inputs {', '.join(types)}",
+            f"the arrays are {', '.join(arrays) or 'none'}, expected inputs: {', '.join(types)}",
             file=str(path),
         )
     steps = {name: _rows(name, a, types[name], path) for name, a in arrays.items()}
     counts = {len(a) // (steps[name] or 1) for name, a in arrays.items()}
     if len(counts) != 1:
         told = ", ".join(f"'{k}' {len(a)}" for k, a in arrays.items())
-        raise FeedError(f"the arrays have different numbers of samples: {told}", file=str(path))
+        raise FeedError(f"arrays have samples {told}, expected equal numbers", file=str(path))
 
     def at(i: int) -> Feeds:
         rows = {n: a[i * r : (i + 1) * r] if (r := steps[n]) else a[i] for n, a in arrays.items()}
@@ -209,7 +214,7 @@ def _rows(name: str, array: Array, t: TensorType, path: Path) -> int:
     rows = int(first) if isinstance(first, int) else 1
     if len(array) % max(rows, 1):
         raise FeedError(
-            f"array '{name}' has {len(array)} rows, which is no multiple of the {rows} of a run",
+            f"array '{name}' has {len(array)} rows, expected a multiple of the {rows} of {t}",
             file=str(path),
         )
     return max(rows, 1)
@@ -217,7 +222,7 @@ def _rows(name: str, array: Array, t: TensorType, path: Path) -> int:
 
 def _labelled(count: int, at: Callable[[int], Feeds], labels: Any, where: str) -> Dataset:
     if not count:
-        raise FeedError("the data set is empty: there is nothing to see", file=where)
+        raise FeedError(EMPTY, file=where)
     if labels is None:
         return Dataset(count, at)
     flat = np.asarray(labels).reshape(-1)
@@ -237,4 +242,4 @@ def _loaded(path: Path) -> Any:
             content = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None)
             return content if isinstance(content, np.ndarray) else dict(content)
     except (ValueError, OSError) as error:
-        raise FeedError(f"this holds no arrays: {error}", file=str(path)) from None
+        raise FeedError(f"expected a .npy or .npz file: {error}", file=str(path)) from None

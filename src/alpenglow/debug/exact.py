@@ -36,7 +36,7 @@ def widened(g: Graph) -> Graph:
     Raises UnsupportedError for variables: what they hold depends on earlier calls.
     """
     if g.initial:
-        raise UnsupportedError(f"graph {g.name} has variables, whose values are not known exactly")
+        raise UnsupportedError(f"exact results of graph {g.name} with variables are not supported")
     return _Widener(g, varying(g)).graph()
 
 

@@ -61,5 +61,6 @@ def session(model: Path | bytes, threads: int | None) -> PeerSession:
     # Its exceptions have no common root of their own.
     except Exception as error:
         file = "" if isinstance(model, bytes) else str(model)
-        raise UnsupportedError(f"ONNX Runtime cannot load it: {error}", file=file) from error
+        reason = str(error)
+        raise UnsupportedError(f"ONNX Runtime cannot load it: {reason}", file=file) from error
     return PeerSession(inference, tuple(o.name for o in inference.get_outputs()))

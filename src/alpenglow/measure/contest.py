@@ -123,17 +123,21 @@ class Process:
             if not select.select([self._process.stdout], [], [], patience)[0]:
                 self._process.kill()
                 raise UnsupportedError(
-                    f"{self.name} cannot run this model: to {what} it took more than {patience:g} s"
+                    f"{self.name} is too slow: {what} took longer than the limit of {patience:g} s"
                 )
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
         if not line:
-            raise UnsupportedError(f"{self.name} died: exit status {self._process.wait()}")
+            status = self._process.wait()
+            raise UnsupportedError(
+                f"{self.name} ended with exit status {status}, expected an answer"
+            )
         self._process.send_signal(signal.SIGSTOP)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise UnsupportedError(f"{self.name} cannot run this model: {answer['error']}")
+            reason = answer["error"]
+            raise UnsupportedError(f"{self.name} cannot run this model: {reason}")
         return answer
 
     def load(

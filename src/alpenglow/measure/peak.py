@@ -53,7 +53,7 @@ def peak_now(threads: int, target: Target | None = None, dtype: str = "f32") -> 
         target = Target.parse("cpu")
     if not target.is_host_compatible():
         raise UnsupportedError(
-            f"code for target '{target}' does not run on this machine: what it reaches is not known"
+            f"measuring the peak of target '{target}' is not supported on this machine"
         )
     if dtype != "f32":
         return _narrow_peak(threads, dtype, target)

@@ -87,7 +87,9 @@ def profile(
     Raises UnsupportedError for models that run in parts.
     """
     if not isinstance(exe, InProcess):
-        raise UnsupportedError(f"what runs as '{exe.target}', or in parts, is not timed")
+        raise UnsupportedError(
+            f"profiling is not supported for target '{exe.target}' and models that run in parts"
+        )
     timing = exe.timed(feeds, rounds)
     instrs = list(timing.program.instrs())
     times = [median(samples) for samples in zip(*timing.rounds, strict=True)]

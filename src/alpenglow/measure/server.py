@@ -101,12 +101,13 @@ class Server:
                     arrays = dict(archive)
                 precision = request.get("precision", "f32")
                 if precision not in self.runtime.precisions:
-                    raise ValueError(f"it is not asked for {precision}")
+                    known = ", ".join(self.runtime.precisions)
+                    raise ValueError(f"precision is {precision}, expected one of {known}")
                 task = Task(Path(model), arrays, self.threads, Path(scratch), precision)
                 return self.load(task)
             case {"do": "burst", "warm": warm, "calls": calls, "seconds": seconds}:
                 return {"times": times(self.loaded(), warm, calls, seconds)}
-        raise ValueError(f"{request} is no request")
+        raise ValueError(f"request is {request}, expected to load or burst")
 
     def load(self, task: Task) -> dict[str, Any]:
         if self.runtime.prepare is not None:
@@ -120,7 +121,7 @@ class Server:
 
     def loaded(self) -> Call:
         if self.call is None:
-            raise ValueError("nothing is loaded")
+            raise ValueError("no model is loaded, expected a request to load one")
         return self.call
 
 

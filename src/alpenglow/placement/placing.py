@@ -73,7 +73,7 @@ def place(
         refuse_staged("placed")
     schedule = Schedule(graph)
     if not schedule.nodes:
-        raise UnsupportedError(f"{shown(graph.name)} computes nothing that could be placed")
+        raise UnsupportedError(f"placing {shown(graph.name)}, which has no nodes, is not supported")
     splits: dict[str, int] = {}
     if None not in [w.memory for w in workers]:
         splits = parts_needed(schedule, max(w.memory or 0 for w in workers))
@@ -102,12 +102,13 @@ def _pinned(s: Schedule, workers: Sequence[Worker], pins: Mapping[str, str]) -> 
     fixed: dict[int, int] = {}
     for name, worker in pins.items():
         if name not in nodes:
-            raise OptionError(f"'{name}' is pinned, but no node makes it", hint=some(nodes))
+            raise OptionError(f"pins names '{name}', expected results of nodes", hint=some(nodes))
         if worker not in numbers:
-            raise OptionError(f"'{name}' is pinned to '{worker}'; there are {', '.join(numbers)}")
+            known = ", ".join(numbers)
+            raise OptionError(f"'{name}' is pinned to '{worker}', expected one of {known}")
         if fixed.setdefault(nodes[name], numbers[worker]) != numbers[worker]:
             other = workers[fixed[nodes[name]]].name
-            raise OptionError(f"'{name}' is pinned to '{worker}', its node to '{other}'")
+            raise OptionError(f"'{name}' is pinned to '{worker}', expected '{other}' as its node")
     return fixed
 
 

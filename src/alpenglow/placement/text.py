@@ -187,7 +187,7 @@ def _matched(pattern: re.Pattern[str], lines: Sequence[str], k: int) -> re.Match
     line = lines[k] if k < len(lines) else ""
     m = pattern.fullmatch(line)
     if m is None:
-        raise ParseError(f"line {k + 1}: '{line}' is no line of a placement")
+        raise ParseError(f"line {k + 1}: expected a line of a placement, found '{line}'")
     return m
 
 
@@ -195,7 +195,7 @@ def _number(text: str, k: int) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ParseError(f"line {k + 1}: '{text}' is no number") from None
+        raise ParseError(f"line {k + 1}: expected a number, found '{text}'") from None
 
 
 def _worker(m: re.Match[str]) -> Worker:
@@ -208,14 +208,13 @@ def _worker(m: re.Match[str]) -> Worker:
 def _check(stages: Sequence[Stage], workers: Sequence[Worker]) -> None:
     """Raise ParseError unless stages are of the workers, and each begins where one ends."""
     if not stages:
-        raise ParseError("the placement has no stages")
+        raise ParseError("the placement has no stages, expected 1 or more")
     names = {w.name for w in workers}
     at = 0
     for s in stages:
         if unknown := {s.worker, *s.replicas} - names:
-            raise ParseError(
-                f"stage {s.begin} is on {', '.join(sorted(unknown))}, which is no worker"
-            )
+            found, known = ", ".join(sorted(unknown)), ", ".join(sorted(names))
+            raise ParseError(f"stage {s.begin} is on {found}, expected workers: {known}")
         if s.begin != at or s.end <= at or not math.isfinite(s.seconds + s.copying):
             raise ParseError(f"a stage has nodes {s.begin} to {s.end}, expected them from {at} on")
         at = s.end

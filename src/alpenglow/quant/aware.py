@@ -47,11 +47,11 @@ def quantization_aware(
     options = options or QuantOptions()
     if options.convert_placeholders:
         raise OptionError(
-            "convert_placeholders: a graph that is trained is given floats",
+            "convert_placeholders is not supported for training, which feeds floats",
             hint="without it, inputs are rounded all the same where a layer reads them",
         )
     if options.compute != "f32":
-        raise OptionError(f"compute is {options.compute}, but what is trained rounds in f32")
+        raise OptionError(f"compute is {options.compute}, expected f32 for training")
     planned = plan(graph, profile, options, inside=False)
     if not planned.layers:
         reasons = "; ".join(f"{d.name}: {d.why}" for d in planned.decisions[:4])
@@ -113,7 +113,7 @@ def _steps(g: Graph, dtype: str, arrays: list[Array], name: str) -> Value:
     x, scale, zero = arrays
     moved, _ = moved_steps(NUMPY, dtype, x, scale, zero)
     if np.isnan(moved).any():
-        raise TrainingError(f"'{name}' would hold NaN, which {dtype} does not")
+        raise TrainingError(f"'{name}' has NaN, expected numbers to quantize to {dtype}")
     q = np.clip(moved, *limits(dtype)).astype(np.int8 if dtype in NARROW_INTS else np.int64)
     return g.constant(q.astype(DTYPES[dtype]), name, TensorType(dtype, x.shape), copy=False)
 

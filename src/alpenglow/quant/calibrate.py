@@ -60,7 +60,7 @@ def calibrate(
 def check(method: str, percentile: float) -> None:
     """Raise OptionError unless there is such a method with such a percentile."""
     if method not in CALIBRATIONS:
-        raise OptionError(f"calibration '{method}' is none of {', '.join(CALIBRATIONS)}")
+        raise OptionError(f"calibration is '{method}', expected one of {', '.join(CALIBRATIONS)}")
     if not 50 < percentile <= 100:
         raise OptionError(f"percentile {percentile}: expected more than 50, at most 100")
 

@@ -39,11 +39,11 @@ def parsed(text: str) -> dict[str, Entry]:
             raise ParseError(f"line {number}: expected KEY: VALUE, found '{line[:60]}'")
         depth, odd = divmod(len(match[1]), 2)
         if odd or depth > len(stack) - 1 or (opened and depth != len(stack) - 1):
-            raise ParseError(f"line {number}: its indentation fits no mapping")
+            raise ParseError(f"line {number}: expected 2 spaces per level of the mappings")
         del stack[depth + 1 :]
         key = _word(match[2], number)
         if key in stack[-1]:
-            raise ParseError(f"line {number}: the key '{key}' is there already")
+            raise ParseError(f"line {number}: the key '{key}' is already there")
         opened = match[3] is None
         if match[3] is None:
             inner: dict[str, Entry] = {}
@@ -86,13 +86,13 @@ def _word(text: str, line: int) -> str:
     try:
         return str(json.loads(text))
     except ValueError:
-        raise ParseError(f"line {line}: {text} is no text in double quotes") from None
+        raise ParseError(f"line {line}: expected text in double quotes, found {text}") from None
 
 
 def _value(text: str, line: int) -> Entry:
     if text.startswith("["):
         if not text.endswith("]"):
-            raise ParseError(f"line {line}: the list has no end")
+            raise ParseError(f"line {line}: expected ] at the end of the list")
         return [_number(part.strip(), line) for part in text[1:-1].split(",") if part.strip()]
     if re.match(r"[-+.\d]", text):
         return _number(text, line)
@@ -103,4 +103,4 @@ def _number(text: str, line: int) -> Number:
     try:
         return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
     except ValueError:
-        raise ParseError(f"line {line}: '{text[:40]}' is no number") from None
+        raise ParseError(f"line {line}: expected a number, found '{text[:40]}'") from None

@@ -69,12 +69,12 @@ class QuantOptions:
         check(self.calibration, self.percentile)
         if self.group < 0 or (self.group and self.weights_only == "none"):
             raise OptionError(
-                f"group is {self.group}: expected a number of inputs, with weights_only"
+                f"group is {self.group}, expected 0, or a number of inputs with weights_only"
             )
         if self.compute != "f32" and self.weights_only == "none":
-            raise OptionError("compute is for weights_only; elsewhere the sums are integers")
+            raise OptionError(f"compute is {self.compute}, expected f32 without weights_only")
         if self.convert_placeholders and self.weights_only != "none":
-            raise OptionError("convert_placeholders: with weights_only no activation is quantised")
+            raise OptionError("convert_placeholders is not supported with weights_only")
 
     @property
     def bits(self) -> Literal[8, 16]:

@@ -54,7 +54,7 @@ class Profile:
         try:
             return Profile.parse(Path(path).read_text(encoding="utf-8"))
         except UnicodeDecodeError:
-            raise ParseError("the profile is no text", file=str(path)) from None
+            raise ParseError("the profile is binary, expected UTF-8 text", file=str(path)) from None
         except AlpenglowError as error:
             raise error.located(file=str(path)) from None
 
@@ -73,11 +73,11 @@ class Profile:
         """Read what `text` returned."""
         document = parsed(text)
         if document.get("format") != FORMAT:
-            raise ParseError(f"a profile begins with 'format: {FORMAT}'")
+            raise ParseError(f"format is {document.get('format')!r}, expected {FORMAT}")
         graph, samples, values = (document.get(k) for k in ("graph", "samples", "values"))
         if not isinstance(graph, str) or not isinstance(samples, int) or not isinstance(
                 values, dict):  # fmt: skip
-            raise ParseError("a profile has the keys graph, samples and values")
+            raise ParseError("expected the keys graph (text), samples (integer) and values")
         ranges = {name: _range(name, entry) for name, entry in values.items()}
         return Profile(graph.removeprefix("sha256-"), samples, ranges)
 
@@ -99,16 +99,19 @@ def _range(name: str, entry: Entry) -> ObservedRange:
     for key in ("low", "high", "begin", "end"):
         number = entry.get(key)
         if not isinstance(number, int | float) or not np.isfinite(number):
-            raise ParseError(f"value '{name}': '{key}' is no finite number")
+            raise ParseError(f"value '{name}': {key} is {number!r}, expected a finite number")
         numbers[key] = float(number)
     if numbers["low"] > numbers["high"] or numbers["begin"] > numbers["end"]:
-        raise ParseError(f"value '{name}': the range ends before it begins")
+        raise ParseError(f"value '{name}': expected low <= high and begin <= end")
     bins, counts, infinite = entry.get("bins"), entry.get("counts"), entry.get("infinite", 0)
     if (not isinstance(bins, int) or not isinstance(counts, list) or not len(counts) <= bins < 1e7
             or not isinstance(infinite, int)):  # fmt: skip
-        raise ParseError(f"value '{name}': bins, counts or infinite are not what they should be")
+        raise ParseError(
+            f"value '{name}': expected bins (integer below 1e7), at most as many counts, and "
+            "infinite (integer)"
+        )
     if not all(isinstance(c, int) and c >= 0 for c in counts):
-        raise ParseError(f"value '{name}': a count is no natural number")
+        raise ParseError(f"value '{name}': expected counts that are integers of 0 or more")
     full = np.zeros(bins, np.int64)
     full[: len(counts)] = counts
     return ObservedRange(**numbers, counts=full, infinite=infinite)

@@ -38,7 +38,7 @@ class Parameters:
         low, high = limits(self.dtype)
         if not low <= self.zero_point <= high:
             raise OptionError(
-                f"zero point {self.zero_point} is none of {self.dtype}: {low} to {high}"
+                f"zero_point is {self.zero_point}, expected {low} to {high} for {self.dtype}"
             )
 
     @property
@@ -100,7 +100,7 @@ def parameters(low: float, high: float, dtype: str, schema: Schema) -> Parameter
     Raises OptionError for a range that is not finite or ends before it begins.
     """
     if schema not in SCHEMAS:
-        raise OptionError(f"schema '{schema}' is none of {', '.join(SCHEMAS)}")
+        raise OptionError(f"schema is '{schema}', expected one of {', '.join(SCHEMAS)}")
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise OptionError(f"{low} to {high} is no range: expected finite numbers in order")
     low, high = min(low, 0.0), max(high, 0.0)

@@ -44,7 +44,7 @@ class Samples:
         self.count = next(iter(extents.values()))
         self.batch, self.seed, self.whole = batch, seed, whole
         if len(self) == 0:
-            raise FeedError(f"there are {self.count} samples, too few for batches of {batch}")
+            raise FeedError(f"there are {self.count} samples, expected at least a batch of {batch}")
 
     def __len__(self) -> int:
         return self.count // self.batch if self.whole else -(-self.count // self.batch)
@@ -103,7 +103,7 @@ def folder(
     """
     files = [(file, number) for file, number in pictures(Path(path)) if number is not None]
     if not files:
-        raise FeedError(f"{path} has no folders with images, one for each class")
+        raise FeedError(f"{path}: expected a folder with images for each class, found none")
     images = [picture(file, *size, 1 if grey else 3) for file, _ in files]
     labels = [number for _, number in files]
     return {names[0]: np.stack(images), names[1]: np.asarray(labels, np.int64)}

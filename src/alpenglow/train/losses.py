@@ -165,7 +165,7 @@ def _in_rows(g: Graph, what: str, logits: Value, labels: Value, axis: int) -> tu
     """Return logits whose classes lie along axis 1, and labels; rows where they lay elsewhere."""
     rank = logits.type.rank
     if not -rank <= axis < rank:
-        raise TypeRuleError(f"{what}: axis is {axis}, but the logits are {logits.type}")
+        raise TypeRuleError(f"{what}: axis is {axis}, expected an axis of {logits.type}")
     axis %= rank
     rest = tuple(a for a in range(rank) if a != axis)
     shape = tuple(logits.type.shape[a] for a in rest)

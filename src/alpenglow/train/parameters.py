@@ -119,7 +119,7 @@ def inference(g: Graph, outputs: Sequence[str] | None = None) -> Graph:
     if outputs is not None:
         if unknown := [n for n in outputs if n not in g.outputs]:
             raise OptionError(
-                f"there is no output {shown(unknown[0])}; there are {', '.join(g.outputs)}"
+                f"output is {shown(unknown[0])}, expected one of {', '.join(g.outputs)}"
             )
         g.outputs = {n: g.outputs[n] for n in outputs}
     g.prune()

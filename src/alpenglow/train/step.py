@@ -120,7 +120,7 @@ def _keep_unless(g: Graph, usable: Value) -> None:
 
 def _loss(g: Graph, name: str) -> Value:
     if name not in g.outputs:
-        raise OptionError(f"there is no output {shown(name)}; there are {', '.join(g.outputs)}")
+        raise OptionError(f"output is {shown(name)}, expected one of {', '.join(g.outputs)}")
     y = g.outputs[name]
     if y.type.shape != () or y.type.dtype not in FLOATS:
         raise TypeRuleError(f"the loss {shown(name)} is {y.type}, expected a scalar of floats")

@@ -36,7 +36,7 @@ def supervise(graph: Graph, loss: Loss, output: str | None = None, axis: int = 1
     outputs = g.callers_outputs()
     name = next(iter(outputs)) if output is None else output
     if name not in outputs:
-        raise OptionError(f"there is no output {shown(name)}; there are {', '.join(outputs)}")
+        raise OptionError(f"output is {shown(name)}, expected one of {', '.join(outputs)}")
     if taken := {LABELS, "loss", "accuracy"} & {*g.inputs, *g.outputs}:
         raise OptionError(f"the model has an input or output called {shown(min(taken))} already")
     y = outputs[name]
@@ -50,7 +50,7 @@ def supervise(graph: Graph, loss: Loss, output: str | None = None, axis: int = 1
     if y.type.rank < 2:
         raise OptionError(f"output {shown(name)} is {y.type}, expected a score for each class")
     if not -y.type.rank <= axis < y.type.rank:
-        raise OptionError(f"axis is {axis}, but output {shown(name)} is {y.type}")
+        raise OptionError(f"axis is {axis}, expected an axis of output {shown(name)} {y.type}")
     shape = tuple(d for a, d in enumerate(y.type.shape) if a != axis % y.type.rank)
     labels = g.input(LABELS, TensorType("i64", shape))
     g.output("loss", cross_entropy(g, y, labels, axis=axis))

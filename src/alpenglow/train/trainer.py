@@ -168,7 +168,9 @@ class Trainer:
         if held is not None:
             self._check_held(held)
         if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
-            raise OptionError(f"there is no folder to write checkpoint {checkpoint} into")
+            raise OptionError(
+                f"checkpoint is {checkpoint}, expected a file in a folder that exists"
+            )
         each = len(source)
         number, begin = divmod(self.steps, each) if each else (0, 0)
         found = []
@@ -199,7 +201,7 @@ class Trainer:
             if checkpoint is not None and every and self.steps % every == 0:
                 self.save(checkpoint)
         if not steps:
-            raise FeedError(f"epoch {number} has no batches")
+            raise FeedError(f"epoch {number} has no batches, expected 1 or more")
         return Epoch(number, steps, time.perf_counter() - began, means.found())
 
     def evaluate(self, data: Data, batch: int | None = None) -> dict[str, float]:
