@@ -412,7 +412,7 @@ def data_that_lead_elsewhere(folder: Path) -> None:
     copy.copy(exe).run(negative)
 
 
-@says("… holds machine code; rename it .ago or pass --trust to run it")
+@says("… holds machine code, expected a name that ends in .ago")
 def an_archive_that_is_called_a_model(folder: Path) -> str:
     Path("model.ago").rename("renamed.onnx")
     return alpenglow("run renamed.onnx", 2).stderr
@@ -466,7 +466,7 @@ def warned(action: Callable[[], object]) -> str:
 # ── other tools ──
 
 
-@says("ONNX Runtime cannot be compared with: it is not installed")
+@says("comparing with ONNX Runtime is not supported: it is not installed")
 def verify_without_onnx_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(peer, "installed", lambda: False)
     return alpenglow("verify model.onnx --dim batch=2 --against onnxruntime", 2).stderr

@@ -93,4 +93,4 @@ def test_the_curve_goes_down_to_the_least_and_writes_nothing() -> None:
 def test_the_curve_refuses_what_it_would_ignore(flag: str) -> None:
     done = alpenglow(f"bundle no.onnx --target cortex-m4 --memory-curve {flag}", 2)
 
-    assert "--memory-curve is of one entry point" in done.output
+    assert "--memory-curve: expected one entry point" in done.output

@@ -168,7 +168,7 @@ def test_what_is_no_private_key_is_named(folder: Path) -> None:
 def test_a_key_demands_an_archive(folder: Path) -> None:
     (folder / "model.onnx").write_bytes(b"\x08\x09")
 
-    assert "--key demands an archive" in alpenglow("run model.onnx --key mine.pub", 2).stderr
+    assert "expected a signed archive" in alpenglow("run model.onnx --key mine.pub", 2).stderr
 
 
 def test_keys_of_openssl_are_read(folder: Path) -> None:

@@ -84,10 +84,10 @@ class Commands(click.Group):
         except click.NoSuchOption as error:
             option = told(error.option_name)
             command = next((word for word in words if word in COMMANDS), "COMMAND")
-            text = f"'{option}' is no option before the command"
             if not (known := meant(option, ["--version", "--help"], alike=0.8)):
-                text += f"; those of a command come behind it: alpenglow {command} MODEL {option}"
-            _tell(click.UsageError(text + known, ctx))
+                known = f"; options of a command follow it: alpenglow {command} MODEL {option}"
+            text = f"'{option}' is not supported before the command{known}"
+            _tell(click.UsageError(text, ctx))
             ctx.exit(2)
 
     def resolve_command(
@@ -96,7 +96,9 @@ class Commands(click.Group):
         """Find the command; say which one may be meant where there is none."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise click.UsageError(
-                f"no command is called '{told(args[0])}'{meant(args[0], COMMANDS)}", ctx
+                f"command is '{told(args[0])}', expected one that alpenglow --help lists"
+                f"{meant(args[0], COMMANDS)}",
+                ctx,
             )
         return super().resolve_command(ctx, args)
 

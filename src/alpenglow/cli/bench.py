@@ -90,9 +90,9 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
     if vs:
         refuse_constants(request, "--vs runs the file, which has these inputs")
     if vs and streams > 1:
-        raise OptionError("--vs measures one stream, not several")
+        raise OptionError(f"--vs with {streams} streams is not supported; supported: 1")
     if as_csv and request.json:
-        raise OptionError("--csv and --json are two forms of the same; choose one")
+        raise OptionError("--csv is given with --json, expected one of them")
     source = read(request)
     begin = time.perf_counter()
     exe = executable(request, source)
@@ -150,7 +150,7 @@ def contest(
     Raises UnsupportedError if ONNX Runtime is not installed or cannot run the model.
     """
     if not peer.reads(model):
-        raise UnsupportedError("ONNX Runtime reads ONNX files only", file=str(model))
+        raise UnsupportedError("ONNX Runtime: expected an ONNX file", file=str(model))
     peer.require()
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -125,8 +125,8 @@ def command(
     if memory_curve:
         if state or last or shapes or len(targets) > 1 or memory or output:
             raise OptionError(
-                "--memory-curve is of one entry point for one target, without state; it takes no "
-                "--memory and no -o, as it writes nothing"
+                "--memory-curve: expected one entry point, one target, no --state, --last-row, "
+                "--memory or -o"
             )
         code = partial(
             _code_of, target=targets[0], name=name, api=api, embedded=weights == "embedded",
@@ -201,7 +201,9 @@ def remembering_source(request: Request, state: bool, last: Sequence[str]) -> Mo
         )
     source = read(request)
     if isinstance(source.ir, Program) or source.after != IMPORT:
-        raise UnsupportedError("--state is for a model, not for the text of a stage")
+        raise UnsupportedError(
+            "--state for the text of a stage is not supported; supported: a model"
+        )
     if source.staged:
         return source
     kept = with_state(source.ir, state, last)
@@ -217,7 +219,7 @@ def parse_variants(texts: tuple[str, ...]) -> dict[str, Shapes]:
         if not colon:
             raise OptionError(f"--variant {text}: expected ENTRY:NAME=1x3x224x224")
         if entry in variants:
-            raise OptionError(f"--variant names '{entry}' twice")
+            raise OptionError(f"--variant names '{entry}' twice, expected once")
         variants[entry] = parse_shapes((shapes,))
     return variants
 

@@ -278,7 +278,7 @@ def parse_constants(texts: tuple[str, ...]) -> dict[str, Any]:
         if not (name and equals and value):
             raise OptionError(f"--constants {text}: expected NAME=VALUE")
         if name in constants:
-            raise OptionError(f"--constants names '{name}' twice")
+            raise OptionError(f"--constants names '{name}' twice, expected once")
         try:
             with readable():
                 constants[name] = (
@@ -312,7 +312,7 @@ def parse_feeds(path: Path | None) -> dict[str, str]:
         with readable(), np.load(path) as arrays:
             return dict.fromkeys(arrays.files, str(path))
     except (OSError, ValueError) as error:
-        raise OptionError(f"--feeds {path}: this holds no arrays by name: {error}") from None
+        raise OptionError(f"--feeds is {path}, expected a .npz file: {error}") from None
 
 
 def _pairs(flag: str, texts: tuple[str, ...], form: str) -> list[tuple[str, str]]:
@@ -322,6 +322,6 @@ def _pairs(flag: str, texts: tuple[str, ...], form: str) -> list[tuple[str, str]
         if not (name and equals):
             raise OptionError(f"{flag} {text}: expected {form}")
         if name in values:
-            raise OptionError(f"{flag} names '{name}' twice")
+            raise OptionError(f"{flag} names '{name}' twice, expected once")
         values[name] = value
     return list(values.items())

@@ -89,7 +89,7 @@ def placed_model(request: Request, file: Path) -> PlacedModel:
         placement = Placement.parse(file.read_text())
         return placed(graph, placement, options=request.options())
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"cannot read the placement {file}: {error}") from None
+        raise OptionError(f"{file}: expected a placement as text: {error}") from None
     except (ParseError, ModelError) as error:
         raise error.located(file=str(file)) from None
 
@@ -99,7 +99,7 @@ def _graph(request: Request) -> Graph:
     source = read(request)
     refuse_staged(request, source, "placed")
     if not isinstance(source.ir, Graph):
-        raise OptionError("only a model can be placed, no program")
+        raise OptionError("placing a program is not supported; supported: a model")
     return source.ir
 
 
@@ -112,8 +112,8 @@ def parse_worker(text: str) -> Worker:
         key, _, value = setting.partition("=")
         if key not in ("threads", "memory", "delay", "bandwidth") or not value or key in known:
             raise OptionError(
-                f"--worker '{text}': '{setting}' is none of threads=N, memory=SIZE, delay=TIME, "
-                "bandwidth=SIZE, each at most once"
+                f"--worker '{text}': '{setting}' is given, expected threads=N, memory=SIZE, "
+                "delay=TIME or bandwidth=SIZE, each at most once"
             )
         known[key] = value
     if not equals or not target:

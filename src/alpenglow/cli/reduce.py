@@ -106,13 +106,15 @@ def _fill(file: BinaryIO, content: bytes) -> None:
 def _types(declared: Mapping[str, TensorType], request: Request) -> dict[str, TensorType]:
     """Return the types of the inputs, with extents bound as asked."""
     if unknown := request.shapes.keys() - declared.keys():
-        raise OptionError(f"--shapes names {', '.join(sorted(unknown))}, which is no input")
+        known = ", ".join(declared)
+        raise OptionError(f"--shapes names {', '.join(sorted(unknown))}, expected inputs: {known}")
     shapes = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
     types = {}
     for name, t in declared.items():
         t = t.with_shape((shapes | request.shapes).get(name, t.shape)).bind(request.extents)
         if not t.static:
-            raise OptionError(f"input '{name}' is {t}: bind its extents with --shapes or --dim")
+            hint = "fix its dynamic dimensions with --shapes or --dim"
+            raise OptionError(f"input '{name}' is {t}, expected fixed dimensions", hint=hint)
         types[name] = t
     return types
 

@@ -60,7 +60,7 @@ def command(
     request = replace(request, weights=weights)
     if placement is not None:
         if timeout is not None:
-            raise OptionError("--timeout is for what runs as a whole, not with --placement")
+            raise OptionError("--timeout with --placement is not supported")
         # What places is imported for this alone: an archive is run without it.
         parts = import_module("alpenglow.cli.place").placed_model(request, placement)
         arrays = parts.run(feeds(parts.inputs, request.inputs))

@@ -111,11 +111,12 @@ def kind_of(request: Request) -> Kind:
             continue
         if path.suffix.lower() != suffix and not request.trust:
             raise ModelError(
-                f"{path} holds {content}; rename it {suffix} or pass --trust to run it"
+                f"{path} holds {content}, expected a name that ends in {suffix}",
+                hint=f"rename it {suffix}, or --trust to run it",
             )
         kind = other
     if request.key is not None and kind != "archive":
-        raise OptionError(f"--key demands an archive that is signed, which {path} is not")
+        raise OptionError(f"--key: {path} is a {kind}, expected a signed archive")
     return kind
 
 
@@ -202,7 +203,7 @@ def check_inputs(named: Iterable[str], inputs: Iterable[str]) -> None:
     known = list(inputs)
     if unknown := sorted(set(named) - set(known)):
         names, close = ", ".join(unknown), meant(unknown[0], known)
-        raise FeedError(f"--input names {names}; the inputs are {', '.join(known)}{close}")
+        raise FeedError(f"--input names {names}, expected inputs: {', '.join(known)}{close}")
 
 
 def read_weights(path: Path) -> dict[str, Array]:
@@ -214,7 +215,7 @@ def read_weights(path: Path) -> dict[str, Array]:
         with readable(), np.load(file) as arrays:
             weights = dict(arrays)
     except (ValueError, OSError) as error:
-        raise ModelError(f"this holds no arrays: {error}", file=str(file)) from None
+        raise ModelError(f"expected a .npz file of arrays: {error}", file=str(file)) from None
     return {k: plain(a) for k, a in weights.items()}
 
 
@@ -235,12 +236,12 @@ def array_in(name: str, file: str) -> Array:
                 return plain(content)
             if name not in content.files:
                 raise ModelError(
-                    f"this is no .npy file but an archive, in which no array is called '{name}'",
+                    f"this is a .npz file without an array '{name}', expected one, or a .npy file",
                     file=file,
                 )
             array = content[name]
     except ValueError as error:
-        raise ModelError(f"this is no .npy file: {error}", file=file) from None
+        raise ModelError(f"expected a .npy file: {error}", file=file) from None
     return plain(array)
 
 
@@ -301,7 +302,7 @@ def _bound(g: Graph, request: Request) -> Graph:
 def refuse_constants(request: Request, why: str) -> None:
     """Raise OptionError if inputs are to be constants, which they cannot be."""
     if request.constants:
-        raise OptionError(f"--constants cannot be given: {why}", file=str(request.model))
+        raise OptionError(f"--constants is not supported here: {why}", file=str(request.model))
 
 
 def _refuse_import(request: Request) -> None:
@@ -309,7 +310,7 @@ def _refuse_import(request: Request) -> None:
     why = "MODEL has been imported already"
     refuse_constants(request, why)
     if request.rounding is not None:
-        raise OptionError(f"--rounding cannot be given: {why}", file=str(request.model))
+        raise OptionError(f"--rounding is not supported here: {why}", file=str(request.model))
 
 
 def _refuse_extents(request: Request) -> None:

@@ -125,7 +125,7 @@ def command(
     """
     refuse_constants(request, "what is trained has all inputs")
     if granularity is not None and schema is None:
-        raise OptionError("--granularity is one of --quantize, which is not there")
+        raise OptionError("--granularity is given without --quantize, expected both")
     if output is not None and output.suffix not in (".onnx", ".ago"):
         raise OptionError(f"-o {output}: expected FILE.onnx or FILE.ago")
     for path in (output, picture):
@@ -207,7 +207,7 @@ def _end(trainer: train.Trainer, checkpoint: Path | None) -> None:
 def _optimizer(name: str, numbers: Mapping[str, float | None]) -> train.Optimizer:
     given = {k: v for k, v in numbers.items() if v is not None}
     if name not in ("sgd", "rmsprop") and "momentum" in given:
-        raise OptionError(f"--momentum is one of sgd and rmsprop, not of {name}")
+        raise OptionError(f"--momentum with {name} is not supported; supported: sgd, rmsprop")
     given.setdefault("rate", 1e-3 if name.startswith("adam") else 1e-2)
     kind: Any = OPTIMIZERS[name]
     made: train.Optimizer = kind(**given)
@@ -239,7 +239,7 @@ def _samples(g: Graph, path: Path) -> Arrays:
         with readable(), np.load(path) as content:
             arrays = dict(content) if not isinstance(content, np.ndarray) else {"": content}
     except (OSError, ValueError) as error:
-        raise FeedError(f"this holds no arrays: {error}", file=str(path)) from None
+        raise FeedError(f"expected a .npy or .npz file: {error}", file=str(path)) from None
     if arrays.keys() != {*inputs, LABELS}:
         raise FeedError(
             f"there are arrays {', '.join(arrays) or 'none'}, expected {', '.join(inputs)}, "
@@ -268,7 +268,7 @@ def _parted(g: Graph, arrays: Arrays, held: str) -> tuple[Arrays, Arrays]:
     out = np.zeros(count, bool)
     out[(np.arange(int(count * share)) / share).astype(int)] = True
     if not out.any():
-        raise OptionError(f"--validation {held}: of {count} samples that is none")
+        raise OptionError(f"--validation {held}: 0 of {count} samples, expected 1 or more")
     parts = [{k: x[rows] for k, x in arrays.items()} for rows in (~out, out)]
     return parts[0], parts[1]
 

@@ -51,7 +51,9 @@ def command(request: Request, budget: str, output: Path | None) -> None:
     source = read(request)
     refuse_staged(request, source, "tuned")
     if not isinstance(source.ir, Graph):
-        raise UnsupportedError("only a model can be tuned", file=str(request.model))
+        raise UnsupportedError(
+            "tuning a program is not supported; supported: a model", file=str(request.model)
+        )
     require_closed(source.ir)
     before = Record.read(path) if path.exists() else Record()
     path.parent.mkdir(parents=True, exist_ok=True)  # what fails should fail before measuring

@@ -91,7 +91,7 @@ def command(
         model = request.model if is_onnx(request) else onnx_of(request).SerializeToString()
         checks += compared(PEER, peer.session(model, None).run(arrays), actual)
     elif against is not None:
-        raise UnsupportedError(f"{PEER} cannot be compared with: {why_not}")
+        raise UnsupportedError(f"comparing with {PEER} is not supported: {why_not}")
     ok = all(c.error <= tolerance for c in checks)
     rows = [(c.output, c.against, f"{c.error:.1e}", "ok" if c.error <= tolerance else "differs")
             for c in checks]  # fmt: skip

@@ -497,7 +497,8 @@ def _parse_operator(name: str, rest: str, arguments: str, source: Lines) -> Op:
     try:
         return cls(**attributes)
     except (TypeError, TypeRuleError) as error:
-        raise source.error(f"{name}: {error}", arguments) from error
+        reason = str(error)
+        raise source.error(f"{name}: {reason}", arguments) from error
 
 
 def _read_layout(attributes: dict[str, Any], known: Set[str]) -> None:
