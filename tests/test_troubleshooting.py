@@ -185,7 +185,7 @@ def a_shape_that_the_model_cannot_have(folder: Path) -> None:
     ag.compile("model.onnx", shapes={"x": (2, 9)})
 
 
-@says("the extents … are open")
+@says("dimensions … are dynamic in …")
 def a_run_without_shapes(folder: Path) -> str:
     return alpenglow("run model.onnx", 2).stderr
 
@@ -391,7 +391,7 @@ def an_archive_of_another_version(folder: Path) -> None:
     ag.open(bytes(content))
 
 
-@says("what is compiled by passes of a caller's own cannot be …")
+@says("a model compiled with passes=… cannot be …")
 def saving_with_passes_of_ones_own(folder: Path) -> None:
     mine = ag.Pass("mine", lambda g, target: g, "does nothing", after="fuse")
     ag.compile("model.onnx", options=ag.Options(passes=(mine,))).save("open.ago")

@@ -211,5 +211,5 @@ def test_code_for_another_machine_compiles_and_is_not_called() -> None:
 def test_open_extents_are_named() -> None:
     g = Graph("f")
     g.output("y", g(Add(), g.input("a", "f32[N,M]"), g.input("b", "f32[N,M]")))
-    with pytest.raises(UnsupportedError, match=r"the extents M, N are open in a f32\[N,M\]"):
+    with pytest.raises(UnsupportedError, match=r"dimensions M, N are dynamic in a f32\[N,M\]"):
         compile_graph(g, ag.Target.parse("cpu"), ag.Options(), Store(None))

@@ -132,7 +132,7 @@ def test_without_subgroups_all_threads_of_the_group_must_come() -> None:
     ("text", "says"),
     [
         ("across.xor(x, 8)", "across.xor by 8 in a subgroup of 8"),
-        ("across.down(x, t)", "across.down by what is no number"),
+        ("across.down(x, t)", "across.down by another operand than a number"),
         ("across.from(x, 1.0:f32)", "what across.from takes from is f32, expected i64"),
     ],
 )

@@ -75,8 +75,8 @@ def test_what_is_right_passes() -> None:
     [
         # names
         ("extents(n)", "extents(n, n)", "extents of kernel k repeat, expected unique names"),
-        ("  a[4] = r0", "  for n in 3 {\n  }", "index n is a register, an extent or another index"),
-        ("  a[4] = r0", "  for r0 in 3 {\n  }", "index r0 is a register, an extent or another"),
+        ("  a[4] = r0", "  for n in 3 {\n  }", "index n is a register, extent or other index"),
+        ("  a[4] = r0", "  for r0 in 3 {\n  }", "index r0 is a register, extent or other"),
         ("  a[4] = r0", "  n: i64 = 3", "register n is an index or extent, too   (node n = …)"),
         # memory
         ("align 64", "align 48", "buffer a is aligned to 48, expected 0 or a power of two"),

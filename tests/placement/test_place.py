@@ -139,7 +139,7 @@ def test_pins_that_make_no_sense_are_told(pins: dict[str, str], message: str) ->
 
 
 def test_workers_that_make_no_sense_are_told() -> None:
-    with pytest.raises(OptionError, match="there are no workers"):
+    with pytest.raises(OptionError, match="workers is empty"):
         place(layers(), [])
     with pytest.raises(OptionError, match="two workers are called 'left'"):
         place(layers(), [PAIR[0], PAIR[0]])
@@ -157,7 +157,7 @@ def test_workers_that_are_elsewhere_are_told(measure: bool) -> None:
     away = Worker("away", Target.parse("aarch64"))
 
     with pytest.raises(
-        UnsupportedError, match="worker 'away' is not known: 'aarch64' does not run"
+        UnsupportedError, match="worker 'away' are unknown: 'aarch64' does not run"
     ):
         place(layers(1), [PAIR[0], away], measure=measure)
 

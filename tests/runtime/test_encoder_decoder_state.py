@@ -110,7 +110,7 @@ def test_what_lasts_and_does_not_fit_is_refused() -> None:
     lasting = {MASK: fed[MASK], **past(began, ENCODER)}
     key = "past_key_values.1.encoder.key"
     for wrong, why in (
-        ({"nothing": fed[MASK]}, "there is no input nothing"),
+        ({"nothing": fed[MASK]}, "feeds hold nothing, expected inputs"),
         ({key: began["present.1.encoder.key"].astype(np.float64)}, "is float64, expected float32"),
         ({key: began["present.1.encoder.key"][:, :1]}, r"shape \(1, 1, 5, 4\), expected"),
         ({key: began["present.1.encoder.key"][:, :, :4]}, "where the other inputs make it"),

@@ -155,7 +155,7 @@ def test_what_is_no_number_of_rows_is_refused(tmp_path: Path) -> None:
         with pytest.raises(SessionError, match="expected 0 to 3"):
             session.trim(wrong)  # type: ignore[arg-type]
     for length in (None, 0, -3, True):
-        with pytest.raises(OptionError, match="how many rows"):
+        with pytest.raises(OptionError, match="the most rows of its state"):
             exe.session(length)
     with pytest.raises(OptionError, match="no variable of decoder grows"):
         ag.compile(decoder()).session(length=3)
@@ -186,7 +186,7 @@ def test_inputs_and_outputs_are_paired_by_name_or_as_said() -> None:
             ag.compile(g, state=wrong)
     plain = ag.Graph("plain")
     plain.output("y", plain.input("x", "f32[N]"))
-    with pytest.raises(OptionError, match="no input of plain is called"):
+    with pytest.raises(OptionError, match="no input of plain has a name that pairs it"):
         ag.compile(plain, state=True)
 
 

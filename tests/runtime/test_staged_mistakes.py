@@ -170,10 +170,10 @@ def test_what_tells_a_loop_when_to_end_must_be_one_element() -> None:
     nodes = [node("Loop", ["n", "", "a"], ["y"], body=body, name="it")]
     made = model(nodes, [info("n", None, I64), info("a", ["K"])], ["y"], {"zero": np.float32(0)})
     text = refused(made, {"n": count(3), "a": numbers(2)})
-    assert "what tells whether to go on is (2,), expected one element" in text
+    assert "the condition of a loop is (2,), expected one element" in text
     assert "'it'" in text
 
-    assert "what tells how often to go on is (2,)" in refused(
+    assert "the trip count of a loop is (2,)" in refused(
         made, {"n": np.array([1, 2]), "a": numbers(1)}
     )
 
@@ -185,7 +185,7 @@ def test_a_loop_is_told_how_often_to_turn_by_a_whole_number() -> None:
     for kind, made in ((TensorProto.COMPLEX64, np.complex64), (TensorProto.FLOAT, np.float32)):
         whole = model(nodes, [info("n", (), kind), info("a", ["K"])], ["y"])
         text = refused(whole, {"n": np.array(3, made), "a": numbers(2)})
-        assert "how often to go on is a" in text and "expected a whole number" in text
+        assert "the trip count of a loop is" in text and "expected an integer" in text
 
 
 @pytest.mark.parametrize(("opset", "operands"), [(8, ", , x"), (8, "n, , x"), (11, ", x")])

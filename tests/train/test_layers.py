@@ -154,7 +154,7 @@ def test_weights_are_drawn_by_name_and_seed_alone() -> None:
 
 WRONG: dict[str, tuple[Layer, str, str]] = {
     "an open width": (
-        lambda g, x: train.dense(g, x, 3, "d"), "f32[2,K]", "axis -1 that is a number"),
+        lambda g, x: train.dense(g, x, 3, "d"), "f32[2,K]", "a fixed dimension of at least 1"),
     "integers": (lambda g, x: train.dense(g, x, 3, "d"), "i64[2,4]", "dense 'd': x is i64[2,4]"),
     "a scalar": (lambda g, x: train.dense(g, x, 3, "d"), "f32[]", "axis -1"),
     "no outputs": (lambda g, x: train.dense(g, x, 0, "d"), "f32[2,4]", "is 0, expected 1 or more"),
@@ -162,7 +162,7 @@ WRONG: dict[str, tuple[Layer, str, str]] = {
         lambda g, x: train.conv(g, x, 3, 3, "c"), "f32[2,4]", "expected [N, C, …]"),
     "no pixels": (lambda g, x: train.conv(g, x, 3, 0, "c"), "f32[2,4,5]", "is 0, expected"),
     "channels that are open": (
-        lambda g, x: train.conv(g, x, 3, 3, "c"), "f32[2,C,5]", "axis 1 that is a number"),
+        lambda g, x: train.conv(g, x, 3, 3, "c"), "f32[2,C,5]", "a fixed dimension of at least 1"),
     "no channels": (lambda g, x: train.batch_norm(g, x, "n"), "f32[4]", "axis 1"),
     "nothing to normalise": (lambda g, x: train.layer_norm(g, x, "n"), "f32[2,0]", "axis -1"),
     "no window": (lambda g, x: train.max_pool(g, x, 2), "f32[2,4]", "expected [N, C, …]"),

@@ -99,7 +99,7 @@ def refuse_length(g: Graph | Program, length: int | None) -> None:
     """
     if isinstance(g, Program) and any(c.axis is not None for c in g.variables.values()):
         raise UnsupportedError(
-            f"program {shown(g.name)} has state that grows, and serves some numbers of rows alone",
+            f"program {shown(g.name)} has state that grows, which is not supported for a program",
             hint="bundle the model, or its graph",
         )
     growing = g.growing if isinstance(g, Graph) else {}
@@ -114,7 +114,7 @@ def refuse_length(g: Graph | Program, length: int | None) -> None:
         return
     if not growing:
         raise OptionError(
-            f"nothing of {shown(g.name)} grows, so there is no length to bound it by",
+            f"length is given, but no state of {shown(g.name)} grows",
             hint="state=True, if outputs become inputs of the next call",
             flags="--state, if outputs become inputs of the next call",
         )
@@ -138,8 +138,8 @@ def grown(g: Graph, target: Target, options: Options, length: int) -> Grown:
     while left:
         if len(versions) == MOST_VERSIONS:
             raise UnsupportedError(
-                f"{len(versions)} programs are made for other numbers of rows, and none of them is "
-                f"right for {min(left)}",
+                f"{len(versions)} programs serve other numbers of rows, and none of them supports "
+                f"{min(left)}",
                 hint="a smaller length",
             )
         met = middle if middle in left else min(left)
@@ -202,9 +202,9 @@ def _require_told(g: Graph, meaning: Mapping[str, Dim]) -> None:
     first, t = next(iter(where.items()))
     closed = tuple(d if isinstance(d, int) else 1 for d in t.shape)
     raise UnsupportedError(
-        f"the extents {', '.join(needed)} are open in "
-        f"{some(f'{k} {t}' for k, t in where.items())}, and do not follow from how many rows the "
-        "state holds",
+        f"dimensions {', '.join(needed)} are dynamic in "
+        f"{some(f'{k} {t}' for k, t in where.items())}, expected fixed ones, or some that follow "
+        "from the rows of the state",
         hint=f"shapes={{'{first}': {closed}}}, with numbers of your choice",
         flags=f"{' '.join(f'--dim {n}=1' for n in needed)}, with numbers of your choice",
     )

@@ -30,7 +30,7 @@ def refuse_existing(folder: Path, force: bool = False) -> None:
     if os.path.lexists(folder):
         if not force:
             raise OptionError(
-                f"{folder} is there already, and a bundle replaces nothing unless it is told to",
+                f"{folder} is there already, and a bundle replaces nothing without force",
                 hint="name another folder, or force=True to replace what a bundle wrote",
                 flags="name another folder, or --force to replace what a bundle wrote",
             )

@@ -24,7 +24,7 @@ def check_metric(metric: str, labels: Array | None) -> None:
     if metric in ("top1", "top5") and labels is None:
         raise FeedError(
             f"{metric} compares with labels, but the data set has none",
-            hint="an array `labels` beside the samples; agreement, cosine and sqnr need none",
+            hint="an array `labels` next to the samples; agreement, cosine and sqnr need none",
         )
 
 

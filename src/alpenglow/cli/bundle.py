@@ -196,7 +196,7 @@ def remembering_source(request: Request, state: bool, last: Sequence[str]) -> Mo
     """Return a model whose caches are state."""
     if kind_of(request) == "archive":
         raise UnsupportedError(
-            "--state is for a model; of an archive it is told when that is made",
+            "--state for an archive is not supported, only as the archive is made from a model",
             hint="leave --state out, or name the model",
         )
     source = read(request)

@@ -45,7 +45,7 @@ def command(request: Request, output: Path, opset: int | None) -> None:
     refuse_staged(request, source, "written as ONNX")
     if not isinstance(source.ir, Graph):
         raise UnsupportedError(
-            f"this is a program, after {source.after}: there is no graph in it any more",
+            f"this is a program, after pass {source.after}, expected a graph",
             file=str(request.model),
             hint="the model itself, or a text from show --after fuse -o FILE.txt",
         )

@@ -41,7 +41,7 @@ def _check_known(name: str, t: TensorType | None) -> None:
     if not t.static:
         raise UnsupportedError(
             f"input '{name}' is {t}",
-            hint=f"--input {name}=FILE.npy, or bind the extents of a model file: --dim, --shapes",
+            hint=f"--input {name}=FILE.npy, or fix dimensions of a model file: --dim, --shapes",
         )
 
 

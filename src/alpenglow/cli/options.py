@@ -250,7 +250,7 @@ def parse_shapes(texts: tuple[str, ...]) -> Shapes:
     for name, shape in _pairs("--shapes", joined, "NAME=1x3x224x224"):
         if not re.fullmatch(r"(\d+(x\d+)*)?", shape):
             raise OptionError(
-                f"--shapes {name}={shape}: expected numbers joined by x, like 1x3x8x8"
+                f"--shapes {name}={shape}: expected integers joined by x, like 1x3x8x8"
             )
         shapes[name] = tuple(int(d) for d in shape.split("x") if d)
     return shapes

@@ -120,8 +120,8 @@ def command(
     options = QuantOptions(precision=precision, keep=frozenset(request.keep), **rest)
     if request.precision != "f32" and options.weights_only != "none":
         raise OptionError(
-            f"--precision {request.precision} is for what is not quantised; with --weights-only "
-            "all products are in floats",
+            f"--precision {request.precision} is not supported with --weights-only, which computes "
+            "in floats",
             hint="--compute bf16",
         )
     page = report or output.with_suffix(".md")

@@ -137,8 +137,8 @@ def read(request: Request) -> ModelSource:
         _refuse_extents(request)
         if isinstance(exe, StagedExecutable):
             raise UnsupportedError(
-                "this archive holds parts of a model whose graph depends on its data: it can be "
-                "run, and nothing else",
+                "this archive holds parts of a model whose graph depends on its data: only running "
+                "it is supported",
                 file=str(path),
                 hint="give the model itself",
             )
@@ -316,8 +316,8 @@ def _refuse_import(request: Request) -> None:
 def _refuse_extents(request: Request) -> None:
     if request.shapes or request.extents:
         raise OptionError(
-            f"--shapes and --dim bind extents of a model file; those of {request.model} are fixed, "
-            "or told by the arrays of a call",
+            f"--shapes and --dim fix dimensions of a model file; those of {request.model} are "
+            "already fixed, or follow from the arrays of a call",
             hint="--input NAME=FILE.npy",
         )
 

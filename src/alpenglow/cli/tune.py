@@ -46,7 +46,7 @@ def command(request: Request, budget: str, output: Path | None) -> None:
     """
     path = output or knobs.tuning_file()
     if path is None:
-        raise OptionError("there is no file for the record", hint="name one with -o")
+        raise OptionError("the file for the record is missing", hint="name one with -o")
     seconds = parse_seconds(budget, "--budget")
     source = read(request)
     refuse_staged(request, source, "tuned")

@@ -21,9 +21,9 @@ def refuse_open(options: Options) -> None:
     calls come."""
     refuse_limit(
         options,
-        "extents are open, and how much a call takes is known when it comes",
-        "bind them: shapes={'NAME': (1, 3, 32, 32)}, with numbers of your choice",
-        "bind them: --shapes NAME=1x3x32x32, or --dim N=1; with numbers of your choice",
+        "dimensions are dynamic, so memory is planned at each call",
+        "fix them: shapes={'NAME': (1, 3, 32, 32)}, with numbers of your choice",
+        "fix them: --shapes NAME=1x3x32x32, or --dim N=1; with numbers of your choice",
     )
 
 
@@ -35,6 +35,6 @@ def require_known_memory(target: Target) -> None:
         if device_for(target) is None:
             return
     raise UnsupportedError(
-        f"memory cannot be limited on '{target}': a device's driver takes what it wants besides",
+        f"memory cannot be limited on '{target}': the driver of the device allocates more",
         hint="a target that is a processor",
     )

@@ -519,7 +519,7 @@ def require_closed(g: Graph) -> None:
     flags = " ".join(f"--dim {name}=1" for name in names)
     inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
     raise UnsupportedError(
-        f"the extents {', '.join(names)} are open in {inputs}",
+        f"dimensions {', '.join(names)} are dynamic in {inputs}, expected fixed ones",
         hint=f"shapes={{'{first}': {closed}}}, with numbers of your choice",
         flags=f"{flags}, or --shapes '{first}={'x'.join(map(str, closed))}'; with numbers of your "
         "choice",

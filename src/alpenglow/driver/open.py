@@ -69,8 +69,8 @@ def _streamed(
     archived, file = archive.read_mapped(path, key)
     if not isinstance(archived, Artifact):
         raise UnsupportedError(
-            "weights are read as a call goes on where all is compiled, but this model has open "
-            "extents, or depends on its data",
-            hint="bind its extents before it is compiled",
+            "streaming the weights of a model with dynamic dimensions, or whose graph depends on "
+            "its data, is not supported",
+            hint="fix its dimensions before it is compiled",
         )
     return stream(archived, file, nbytes, threads)

@@ -64,7 +64,7 @@ def remembering(
     pairs = paired(graph) if isinstance(state, bool) else dict(state)
     if not pairs:
         raise OptionError(
-            f"state: no input of {shown(graph.name)} is called as if it held what an output was; "
+            f"state: no input of {shown(graph.name)} has a name that pairs it with an output; "
             f"the inputs are {', '.join(graph.inputs)}, the outputs {', '.join(graph.outputs)}",
             hint="state={'INPUT': 'OUTPUT'}",
         )

@@ -69,8 +69,8 @@ def check_call(
     place = exe.place_of(arrays)
     if place is None:
         raise MemoryLimitError(
-            f"worker '{worker.name}' has {worker.memory:,} bytes, but for these extents "
-            f"{shown(exe.name)} runs in parts, whose memory is not known",
+            f"worker '{worker.name}' has {worker.memory:,} bytes, and for these "
+            f"dimensions {shown(exe.name)} runs in parts, whose memory is unknown",
             hint="leave memory out of the worker",
         )
     layout, bound = place

@@ -71,6 +71,7 @@ def check_workers(workers: Sequence[Worker]) -> None:
             )
     names = [w.name for w in workers]
     if not names:
-        raise OptionError("there are no workers", hint="[Worker('a', Target.parse('cpu'))]")
+        hint = "[Worker('a', Target.parse('cpu'))]"
+        raise OptionError("workers is empty, expected 1 or more", hint=hint)
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise OptionError(f"two workers are called '{twice[0]}', expected unique names")

@@ -59,7 +59,7 @@ class Told(Assumption):
     def decide(self, x: Dim, relation: str) -> bool:
         if missing := names(x) - self.values.keys():
             raise ParseError(
-                f"{x} is asked for, and {', '.join(sorted(missing))} stands for nothing"
+                f"{x} has no value: {', '.join(sorted(missing))} is missing in the values"
             )
         return super().decide(x, relation)
 

@@ -490,8 +490,8 @@ class Graph:
                 raise TypeRuleError(
                     f"graph {self.name} was imported for {x} {relation} 0, which is not so "
                     f"with {bindings}",
-                    hint="bind extents as the model is loaded: load(…, shapes={'NAME': (…)})",
-                    flags="--shapes NAME=…, which binds extents as the model is loaded",
+                    hint="fix dimensions as the model is loaded: load(…, shapes={'NAME': (…)})",
+                    flags="--shapes NAME=…, which fixes dimensions as the model is loaded",
                 )
         return tuple(left)
 

@@ -229,7 +229,7 @@ class _Verifier:
         name = s.index.name
         self._is(self._expr(s.extent), "i64", 1, "the extent of a loop")
         free = name not in self.indices and name not in self.registers
-        _check(free, f"index {shown(name)} is a register, an extent or another index, too")
+        _check(free, f"index {shown(name)} is a register, extent or other index, too")
         _check(s.kind in get_args(Kind), f"no loop is {s.kind}")
         _check(s.strips >= 1, f"a loop in {s.strips} strips")
         _check(s.kind != "parallel" or last, "a parallel loop is not outermost and last")
@@ -259,7 +259,7 @@ class _Verifier:
         self._known(b)
         self._is(self._expr(at), "i64", 1, "where a tile is")
         self._is(self._expr(stride), "i64", 1, "a stride")
-        _check(shape is not None, "what is stored with a stride is no fragment")
+        _check(shape is not None, "a store with a stride: expected a fragment")
         apart = self.split.get(self.here)
         _check(apart is None, f"not all threads of a subgroup need come to a tile in {apart}")
         if b.size and shape and isinstance(at, Const) and isinstance(stride, Const):
@@ -386,7 +386,7 @@ class _Verifier:
         if isinstance(at, Const):
             _check(0 <= at.value < size, f"across.{op} by {at.value} in a subgroup of {size}")
         else:
-            _check(op not in ("xor", "down", "up"), f"across.{op} by what is no number")
+            _check(op not in ("xor", "down", "up"), f"across.{op} by another operand than a number")
         return t
 
     def _intrinsic(self, name: str, types: list[Type]) -> Type:

@@ -61,7 +61,7 @@ def costs(s: Schedule, worker: Worker, options: Options, measured: bool) -> Cost
     if not worker.target.is_host_compatible():
         device_for(worker.target)
         raise UnsupportedError(
-            f"what nodes take on worker '{worker.name}' is not known: "
+            f"the times of nodes on worker '{worker.name}' are unknown: "
             f"'{worker.target}' does not run on this machine",
             hint="place the model where all workers are",
         )
@@ -163,7 +163,7 @@ def _estimated(program: Program, worker: Worker, reasons: Sequence[str]) -> list
     on = roofline(compiled, worker.threads, worker.target) if compiled else None
     if on is not None and math.isinf(on.bandwidth):
         raise UnsupportedError(
-            f"what nodes take on worker '{worker.name}' cannot be estimated: the peak and the "
+            f"the times of nodes on worker '{worker.name}' cannot be estimated: the peak and the "
             f"memory bandwidth of '{worker.target}' are not known",
             hint="measure=True, which measures the nodes",
             flags="leave --estimate out, so that nodes are measured",

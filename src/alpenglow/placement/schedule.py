@@ -92,7 +92,7 @@ def check_placeable(graph: Graph) -> None:
         )
     if any(v.hidden for v in graph.inputs.values()):
         raise UnsupportedError(
-            f"{shown(graph.name)} draws random numbers, which parts would not draw alike",
+            f"placing {shown(graph.name)}, which draws random numbers, is not supported",
             hint="compile it for one worker",
         )
 

@@ -56,7 +56,7 @@ def quantization_aware(
     if not planned.layers:
         reasons = "; ".join(f"{d.name}: {d.why}" for d in planned.decisions[:4])
         raise OptionError(
-            f"no layer of graph {graph.name} would be quantised: {reasons or 'it has none'}",
+            f"no layer of graph {graph.name} can be quantized: {reasons or 'it has none'}",
             hint="a model in floats whose convolutions or products have constant weights; "
             "load(…, constants={'NAME': array}) makes constants of inputs",
         )

@@ -102,7 +102,7 @@ def parameters(low: float, high: float, dtype: str, schema: Schema) -> Parameter
     if schema not in SCHEMAS:
         raise OptionError(f"schema is '{schema}', expected one of {', '.join(SCHEMAS)}")
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise OptionError(f"{low} to {high} is no range: expected finite numbers in order")
+        raise OptionError(f"the range is {low} to {high}, expected finite numbers in order")
     low, high = min(low, 0.0), max(high, 0.0)
     first, last = limits(dtype)
     if schema == "asymmetric":

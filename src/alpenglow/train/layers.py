@@ -140,15 +140,15 @@ def _extent(layer: str, name: str, x: Value, axis: int) -> int:
     extent: Dim = t.shape[axis] if there else 0
     if t.dtype not in FLOATS or not known(extent) or extent < 1:
         raise TypeRuleError(
-            f"{layer} '{name}': x is {t}, expected floats with an extent along axis {axis} that is "
-            "a number"
+            f"{layer} '{name}': x is {t}, expected floats with a fixed dimension of at least 1 "
+            f"along axis {axis}"
         )
     return extent
 
 
 def _check_count(layer: str, name: str, count: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise TypeRuleError(f"{layer} '{name}': an extent is {count!r}, expected 1 or more")
+        raise TypeRuleError(f"{layer} '{name}': dimension is {count!r}, expected 1 or more")
 
 
 def _drawn(

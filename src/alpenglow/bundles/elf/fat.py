@@ -56,7 +56,7 @@ def require_fat(targets: Sequence[Target]) -> None:
         if target.architecture != "x86-64" or target.name == "cpu" or unknown:
             raise OptionError(
                 f"target '{listed}': an object chooses among levels of x86-64 as it runs, and "
-                f"'{target}' is none that it can tell",
+                f"'{target}' is not supported there",
                 hint="target='x86-64-v2,x86-64-v3,x86-64-v4+avx512vnni'",
                 flags="--target x86-64-v2,x86-64-v3,x86-64-v4+avx512vnni",
             )

@@ -452,8 +452,8 @@ def _read(fields: Mapping[str, Any], parse: Callable[[], T]) -> T:
         raise
     except AlpenglowError as error:
         raise IncompatibleError(
-            f"the archive was written by Alpenglow {fields.get('alpenglow', '?')}, whose program "
-            f"this version, {version('alpenglow')}, cannot read: {error.message}",
+            f"the archive was written by Alpenglow {fields.get('alpenglow', '?')}, and this "
+            f"version, {version('alpenglow')}, cannot read its program: {error.message}",
             hint="compile the model again, with the same extensions installed",
         ) from None
     except DAMAGED as error:

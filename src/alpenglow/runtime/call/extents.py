@@ -28,9 +28,9 @@ class Reader:
         if missing := untold(shapes):
             listed = ", ".join(f"{name} {t}" for name, t in types.items())
             raise UnsupportedError(
-                f"the extents {', '.join(sorted(missing))} do not follow from the shapes of the "
-                f"inputs {listed}",
-                hint="bind them: compile(…, shapes={'NAME': (…)})",
+                f"dynamic dimensions {', '.join(sorted(missing))} do not follow from the shapes of "
+                f"the inputs {listed}",
+                hint="fix them: compile(…, shapes={'NAME': (…)})",
             )
         self._sources = sources(shapes)
         self._shapes = compiled(

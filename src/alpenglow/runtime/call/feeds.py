@@ -72,7 +72,7 @@ def check_known(feeds: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     """Raise FeedError for a name that is no input's."""
     if unknown := sorted(map(str, feeds.keys() - inputs.keys())):
         raise FeedError(
-            f"there is no input {', '.join(unknown)}; the inputs are "
+            f"feeds hold {', '.join(unknown)}, expected inputs: "
             f"{', '.join(f'{n} : {t}' for n, t in inputs.items()) or 'none'}",
             hint=_near(unknown, inputs),
         )
@@ -353,6 +353,6 @@ def check_unmasked(name: str, value: Any) -> None:
     """Raise FeedError for a masked array: its masked elements have values that nobody chose."""
     if isinstance(value, np.ma.MaskedArray):
         raise FeedError(
-            f"input '{name}' is a masked array, whose mask would be lost",
+            f"input '{name}' is a masked array, expected one without a mask",
             hint="x.filled(value) for elements that are masked, or x.data to ignore the mask",
         )

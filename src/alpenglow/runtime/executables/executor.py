@@ -121,8 +121,8 @@ class Executable(ABC):
         """All that is compiled; raises UnsupportedError where that grows with calls."""
         if self.is_open:
             raise UnsupportedError(
-                f"{shown(self.name)} is compiled as it is called: it has no one artifact",
-                hint="artifacts lists what there is so far",
+                f"{shown(self.name)} is compiled as it is called, so it has several artifacts",
+                hint="artifacts lists those compiled so far",
             )
         return self.artifacts[0]
 
@@ -177,7 +177,7 @@ class Executable(ABC):
         whole = isinstance(length, int) and not isinstance(length, bool)
         if self._growing and (not whole or length is None or length < 1):
             raise OptionError(
-                f"length is {length!r}, expected how many rows of state there is room for",
+                f"length is {length!r}, expected 1 or more, the most rows of its state",
                 hint="session(length=2048): one a token of a decoder",
             )
         return Session(self, length, lasting.fitted(self.inputs, {} if inputs is None else inputs))
@@ -301,8 +301,8 @@ class Executable(ABC):
     ) -> Mapping[str, Any]:
         """Return the outputs that are wanted as arrays on the device, as soon as all is begun."""
         raise OptionError(
-            f"device=True is for what runs on a device of its own, not as '{self.target}'",
-            hint="leave it out: arrays of the host are where they are computed",
+            f"device=True is not supported for target '{self.target}'",
+            hint="leave out device=True: outputs are in memory of the host",
         )
 
     def submit(

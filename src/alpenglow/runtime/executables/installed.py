@@ -109,7 +109,7 @@ class Streamed(Installed):
 
     def timed(self, feeds: Mapping[str, Any], rounds: int) -> Timing:
         raise UnsupportedError(
-            "what reads its weights as it runs is not timed by instructions",
+            "timing instructions with streamed weights is not supported",
             hint="open it without weights",
         )
 

@@ -42,8 +42,8 @@ MOST_LAYOUTS = 16
 def own_passes(treated: str, hint: str) -> UnsupportedError:
     """Return what is wrong with an archive of what compiles as a caller's own passes say."""
     return UnsupportedError(
-        f"what is compiled by passes of a caller's own cannot be {treated}: "
-        "whoever opens it has none of them",
+        f"a model compiled with passes=… cannot be {treated}: the process that opens it lacks the "
+        "passes",
         hint=hint,
     )
 
@@ -237,7 +237,7 @@ class OpenExecutable(InProcess):
         if self.otherwise is None:
             raise self._unserved(stand_in)
         raise UnsupportedError(
-            "for these extents the model is imported anew, which is done in a call",
+            "the model is imported anew for these dimensions, which only a call does",
             hint="call it once with such arrays",
         )
 

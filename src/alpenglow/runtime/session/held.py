@@ -91,7 +91,7 @@ class Held:
         if array is not None and self.rows[name]:
             raise FeedError(
                 f"variable '{name}' has room for {array.shape}, this call needs {shape}",
-                hint="session.reset() lets a session begin with other extents",
+                hint="session.reset(), after which a session may have other dimensions",
             )
         self.arrays[name] = (
             aligned_bytes(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)

@@ -252,7 +252,7 @@ class Session:
         """
         if self._lock.locked():
             raise SessionError(
-                "another call of this session is running, and which comes first is not told",
+                "another call of this session is running, expected one call at a time",
                 hint="give each thread a session of its own: executable.session()",
             )
         return self._lock

@@ -37,8 +37,8 @@ class Body(Protocol):
 
 def loop(action: Loop, body: Body, env: Env, call: Call) -> tuple[Any, ...]:
     """Return the results of a Loop."""
-    most = int(_single(env[action.trips], "how often")) if action.trips else None
-    going = bool(_single(env[action.condition], "whether")) if action.condition else True
+    most = int(_single(env[action.trips], "the trip count")) if action.trips else None
+    going = bool(_single(env[action.condition], "the condition")) if action.condition else True
     carried = [env[n] if n else None for n in action.carried]
     captured = {n: env[n] for n in action.captured}
     told = [_like(body.model.inputs[n], np.bool_(True)) for n in list(body.model.inputs)[1:2]]
@@ -53,7 +53,7 @@ def loop(action: Loop, body: Body, env: Env, call: Call) -> tuple[Any, ...]:
 
     while going and (most is None or turns < most):
         goes_on, *made = body.run(inputs(), call).values()
-        going = bool(_single(goes_on, "whether"))
+        going = bool(_single(goes_on, "the condition"))
         carried = made[: len(carried)]
         for row, value in zip(rows, made[len(carried) :], strict=True):
             row.append(np.asarray(value))
@@ -131,9 +131,9 @@ def _single(value: Any, what: str) -> Any:
     """Return the element of what tells a loop when to end."""
     if not isinstance(value, np.ndarray) or value.size != 1:
         shown = value.shape if isinstance(value, np.ndarray) else type(value).__name__
-        raise FeedError(f"what tells {what} to go on is {shown}, expected one element")
+        raise FeedError(f"{what} of a loop is {shown}, expected one element")
     if value.dtype.kind not in "biu":
-        raise FeedError(f"what tells {what} to go on is a {value.dtype}, expected a whole number")
+        raise FeedError(f"{what} of a loop is {value.dtype}, expected an integer")
     return value.reshape(-1)[0]
 
 

@@ -132,22 +132,23 @@ class StagedExecutable(Executable):
         model = self._runner.kept()
         if not model.stages:
             raise UnsupportedError(
-                "the graph of this model depends on its data, and it has not been called: of such "
-                f"a model, what calls have led to is {treated}",
+                "the graph of this model depends on its data, and it has not been called: only "
+                f"the parts that calls reached are {treated}",
                 hint="call it with arrays like those to come",
             )
         return StagedArchive(model, self.target, self._settings)
 
     def warm(self, shapes: Any) -> None:
         raise UnsupportedError(
-            "what is compiled of a model whose graph depends on its data is known when it is run",
+            "compiling ahead a model whose graph depends on its data is not supported",
             hint="call it once with arrays like those to come",
         )
 
     def timings(self, feeds: Mapping[str, Any], rounds: int = 20) -> Timings:
         raise UnsupportedError(
-            "a model whose graph depends on its data runs in parts, which are not timed",
-            hint="report() tells what the last run ran",
+            "timing a model whose graph depends on its data, and which runs in parts, is not "
+            "supported",
+            hint="report() lists what the last run ran",
         )
 
     def report(self) -> list[Record]:

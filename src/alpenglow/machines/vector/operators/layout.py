@@ -34,7 +34,7 @@ class Blocked(Layout):
     def __post_init__(self) -> None:
         is_number = type(self.channels) is int and self.channels >= 0
         if not is_number and not isinstance(self.channels, Sym):
-            raise TypeRuleError(f"blocked is {self.channels!r}, expected an extent")
+            raise TypeRuleError(f"blocked is {self.channels!r}, expected a number of channels")
 
     def __str__(self) -> str:
         return f"blocked={self.channels}"
@@ -47,7 +47,7 @@ class Blocked(Layout):
         channels, lanes = dims.parse(block[1]), dims.parse(block[2])
         if lanes != dims.parse(extents[-1]) or (isinstance(lanes, int) and lanes < 1):
             raise ParseError(
-                f"'[{','.join(extents)}]' has blocks of {lanes}; expected its last extent"
+                f"'[{','.join(extents)}]' has blocks of {lanes}, expected its last dimension"
             )
         n, _, *rest = extents
         return cls(channels), (dims.parse(n), ceil_div(channels, lanes), *map(dims.parse, rest))
