@@ -153,6 +153,16 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "decisions").glob("*.md")), ids=lambda p: p.stem)
+def test_a_decision_record_begins_with_its_status_and_date(page: Path) -> None:
+    title, blank, status, *_ = page.read_text().splitlines()
+    number = page.stem[:4].lstrip("0")
+    kind = r"accepted|superseded by \[decision \d+\]\(\d{4}-[\w-]+\.md\)"
+
+    assert title.startswith(f"# {number}. ") and blank == ""
+    assert re.match(rf"Status: (?:{kind}), \d{{4}}-\d\d-\d\d\.", status)
+
+
 def anchors(page: Path) -> set[str]:
     """Return the names by which GitHub links to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
