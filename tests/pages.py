@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -54,6 +56,27 @@ def with_outputs(text: str, outputs: list[str | None]) -> str:
         return f"{code}\n```text\n{output}\n```\n" if output else code
 
     return BLOCK.sub(block, text)
+
+
+def assert_printed(page: Path, folder: Path, bless: bool) -> list[str | None]:
+    """Assert that the blocks of a page print what the page says, run in a folder; return that."""
+    done = subprocess.run(
+        [sys.executable, __file__, str(page)],
+        cwd=folder,
+        env={**os.environ, "ALPENGLOW_CACHE": str(folder)},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    outputs: list[str | None] = json.loads(done.stdout.splitlines()[-1])
+    actual = page.read_text()
+    expected = with_outputs(actual, outputs)
+    if bless:
+        page.write_text(expected)
+        actual = expected
+
+    assert expected == actual
+    assert any(outputs)
+    return outputs
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 import models
 from alpenglow.base.extensions import bring_operators
 from alpenglow.ir.op import Op
-from pages import BLOCK, with_outputs
+from pages import BLOCK, assert_printed, with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -46,30 +45,17 @@ def python(*args: Path | str, folder: Path) -> str:
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.sampled(0, "tour", "add-an-operator", "ago", "architecture")
 def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> None:
-    assert_printed(name, tmp_path, bless)
+    page = DOCS / f"{name}.md"
+    outputs = assert_printed(page, tmp_path, bless)
+    if name.startswith("add-"):
+        assert_again(page.read_text(), outputs, tmp_path)
 
 
 @pytest.mark.models
 @pytest.mark.rest
 def test_the_examples_of_training_print_what_they_say(tmp_path: Path, bless: bool) -> None:
     (tmp_path / ".models").symlink_to(models.MODELS)
-    assert_printed("training-examples", tmp_path, bless)
-
-
-def assert_printed(name: str, folder: Path, bless: bool) -> None:
-    """Assert that the blocks of a page print what stands behind them, run in a folder."""
-    page = DOCS / f"{name}.md"
-    outputs = json.loads(python(ROOT / "tests" / "pages.py", page, folder=folder))
-    actual = page.read_text()
-    expected = with_outputs(actual, outputs)
-    if bless:
-        page.write_text(expected)
-        actual = expected
-
-    assert expected == actual
-    assert any(outputs)
-    if name.startswith("add-"):
-        assert_again(actual, outputs, folder)
+    assert_printed(DOCS / "training-examples.md", tmp_path, bless)
 
 
 def assert_again(page: str, outputs: list[str | None], folder: Path) -> None:
@@ -135,6 +121,8 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
     assert missing == []
 
 
+KIND = re.compile(r"# .+\n\n\*(Tutorial|How-to|Reference|Explanation)\.\*  ")
+
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -151,6 +139,34 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     ]
 
     assert missing == []
+
+
+def test_the_index_lists_each_page_once_under_its_kind() -> None:
+    sections = re.split(r"^## ", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
+    kinds = {"Tutorials": "Tutorial", "How-to guides": "How-to"}
+    listed = [
+        (kinds.get(title, title), page)
+        for title, section in ((s.partition("\n")[0], s) for s in sections)
+        for page in re.findall(r"^- \[[^]]+\]\(([^)]+)\): ", section, re.MULTILINE)
+    ]
+    pages = {p.relative_to(DOCS).as_posix(): p.read_text() for p in DOCS.rglob("*.md")}
+    expected = {
+        (kind[1] if (kind := KIND.match(text)) else "Decisions", page)
+        for page, text in pages.items()
+        if page not in ("index.md", "operators.md")
+    }
+
+    assert sorted(listed) == sorted(expected)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda p: p.stem)
+def test_a_page_begins_with_its_kind_and_a_link_to_the_index(page: Path) -> None:
+    if page.stem == "index":
+        return
+    first = page.read_text().split("\n\n")[1]
+
+    assert KIND.match(page.read_text())
+    assert "[index](index.md)" in first
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "decisions").glob("*.md")), ids=lambda p: p.stem)

@@ -28,6 +28,9 @@ WAYS = ("opencl-cpu", "opencl-gpu")
 HEAD = """\
 # Conformance: OpenCL
 
+*Reference.*  Results of ONNX's tests of single nodes on OpenCL.  For users of OpenCL devices.
+Index: [index](index.md).
+
 The tests of single nodes that onnx brings, on the OpenCL runtimes of one machine.  Both are for
 processors, so `opencl` is `opencl-cpu` there: kernels that keep vectors in registers and take a
 part of a loop for each core.  `opencl-gpu` is what a GPU runs: a grid with a thread for each

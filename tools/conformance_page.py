@@ -19,6 +19,9 @@ LONGEST_REASON = 160
 INTRODUCTION = """\
 # Conformance
 
+*Reference.*  Results of the tests in the package `onnx`.  For those who want to know how well an
+ONNX operator is supported.  Index: [index](index.md).
+
 The tests that onnx {version} brings (`onnx.backend.test`), run through `alpenglow.onnx_backend`.
 *Compiled* are those tests on the CPU in which every instruction ran as emitted code; *in part*
 those that needed NumPy or Python for some; *folded* those whose results were known when the model

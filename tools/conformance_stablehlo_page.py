@@ -23,6 +23,9 @@ SUITES = {
 INTRODUCTION = """\
 # Conformance: StableHLO
 
+*Reference.*  Results of StableHLO's test suites and of JAX programs.  For users of JAX.  Index:
+[index](index.md).
+
 What StableHLO's own suites say of the front end, and what programs of JAX do beside jaxlib
 {version}.  Each program runs in the interpreter and compiled for the CPU.
 

@@ -20,6 +20,9 @@ SUITES = {
 INTRODUCTION = """\
 # Conformance: TFLite
 
+*Reference.*  Results of TFLite operators compared with LiteRT.  For users of TensorFlow Lite.
+Index: [index](index.md).
+
 Models of one operator, over the space of its attributes, beside LiteRT {version}, and Glow's models
 with the outputs that TFLite wrote.  All are evaluated, and {share:.0%} are compiled for the CPU,
 too; layers with a state and Glow's are all compiled.

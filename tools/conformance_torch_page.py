@@ -40,6 +40,9 @@ def page(suites: Mapping[str, Records], version: str) -> Iterator[str]:
     """Yield the lines of the page; the first suite has a line for each entry that is not right."""
     yield "# PyTorch: operators"
     yield ""
+    yield "*Reference.*  Results of PyTorch's samples of its operators.  For users of PyTorch."
+    yield "Index: [index](index.md)."
+    yield ""
     yield from wrap(ABOUT, 96)
     yield ""
     yield f"PyTorch {version}."

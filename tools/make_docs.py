@@ -43,6 +43,9 @@ NEWEST_OPSET = 64
 OPERATORS = """\
 # Operators
 
+*Reference.*  All operators.  For those who build graphs or write converters.  Index:
+[index](index.md).
+
 An operator is one class, of one of five kinds.  *Elementwise*: one formula over scalars.
 *Primitive*: a NumPy function, which machines implement.  *Composite*: an abbreviation for other
 operators, gone after the pass `lower`.  *Control*: a loop or a branch, which runs the regions of
@@ -61,6 +64,9 @@ This page is written by `tools/make_docs.py`.
 
 PASSES = """\
 # Passes
+
+*Reference.*  All passes, in the order in which they run.  For those who read `alpenglow show` or
+write passes.  Index: [index](index.md).
 
 The compiler is this table, from top to bottom.  A pass *needs* properties that passes before it
 make; what it *breaks* holds no longer.  Passes of a machine run for its targets alone.

@@ -39,6 +39,7 @@ PATTERNS = [
 
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
+_TARGET = re.compile(r"\]\([^)\n]*\)")
 
 
 def prose_of_markdown(text: str) -> Iterator[tuple[int, str]]:
@@ -47,7 +48,7 @@ def prose_of_markdown(text: str) -> Iterator[tuple[int, str]]:
     line = 1
     for paragraph in re.split(r"(\n\s*\n)", text):
         if paragraph.strip():
-            yield line, _CODE.sub("`x`", paragraph)
+            yield line, _TARGET.sub("](x)", _CODE.sub("`x`", paragraph))
         line += paragraph.count("\n")
 
 

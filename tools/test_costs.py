@@ -210,9 +210,9 @@ def _survivors(outcomes: Sequence[Outcome]) -> str:
 PAGE = """\
 # The cost and the findings of each test
 
-*Reference*, written by `tools/test_costs.py`.  For each test file of `make test`: its cost, and how
-many planted mistakes it finds.  It is for those who move tests between `make test` and
-`make test-rest` ([testing](testing.md)).
+*Reference.*  `tools/test_costs.py` writes this page.  For each test file of `make test`: its cost,
+and how many planted mistakes it finds.  It is for those who move tests between `make test` and
+`make test-rest` ([testing](testing.md)).  Index: [index](index.md).
 
     python tools/test_costs.py mutate            try mistakes, after make test-record
     python tools/test_costs.py page --junit REPORT

@@ -19,6 +19,9 @@ Results = Sequence[tuple[Network, Row]]
 
 HEAD = """# A wild zoo
 
+*Reference.*  Networks from PyPI and npm: whether they agree with ONNX Runtime, and how long they
+take.  For those who want to know whether a model like theirs works.  Index: [index](index.md).
+
 Trained networks that others made and put into packages of PyPI and npm, as they are: no converter
 of ours, no list of operators to choose by.  This page is generated, after `pip install ".[dev]"`:
 
