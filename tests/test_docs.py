@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 PROGRAMS = (
     "tour", "ago", "control-flow", "dynamic", "state", "host", "placement", "quantization",
     "add-an-operator", "add-a-pass", "add-a-machine", "add-a-front-end", "architecture",
-    "coming-from", "export", "memory", "training", "tutorial-onnx",
+    "coming-from", "export", "memory", "training", "tutorial-onnx", "how-it-works",
 )  # fmt: skip
 
 
@@ -43,7 +43,9 @@ def python(*args: Path | str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(0, "tour", "tutorial-onnx", "add-an-operator", "ago", "architecture")
+@pytest.mark.sampled(
+    0, "tour", "tutorial-onnx", "how-it-works", "add-an-operator", "ago", "architecture"
+)
 def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> None:
     page = DOCS / f"{name}.md"
     outputs = assert_printed(page, tmp_path, bless)
