@@ -143,6 +143,37 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+TERMS = {
+    "dynamic": ("dynamic shape", "dynamic dimension", "recompilation"),
+    "state": ("KV cache",),
+    "memory": ("peak memory", "rematerialization"),
+    "bundles": ("workspace",),
+    "architecture": ("thread pool",),
+    "quantization": (
+        "mixed precision", "weight-only quantization", "post-training quantization", "calibration",
+    ),
+    "training": ("quantization-aware training",),
+    "host": ("dynamic batching",),
+    "placement": ("throughput", "latency"),
+    "how-it-works": (
+        "constant folding", "operator fusion", "epilogue fusion", "tiling", "NCHWc",
+        "dead code elimination", "common subexpression elimination", "flash attention",
+        "autotuning", "static memory planning", "layout transformation",
+        "intermediate representation", "lowering", "just-in-time", "ahead-of-time",
+    ),
+}  # fmt: skip
+"""For each page the terms of the field that it explains."""
+
+
+@pytest.mark.parametrize("term", [term for terms in TERMS.values() for term in terms])
+def test_a_term_of_the_field_is_in_its_page_and_in_the_glossary(term: str) -> None:
+    [page] = [page for page, terms in TERMS.items() if term in terms]
+    rows = re.findall(rf"^\| {term}.*\((.+?)\.md", (DOCS / "glossary.md").read_text(), re.M | re.I)
+
+    assert term.lower() in (DOCS / f"{page}.md").read_text().lower()
+    assert rows == [page]
+
+
 def test_the_index_lists_each_page_once_under_its_kind() -> None:
     sections = re.split(r"^## ", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
     kinds = {"Tutorials": "Tutorial", "How-to guides": "How-to"}
