@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 PROGRAMS = (
     "tour", "ago", "control-flow", "dynamic", "state", "host", "placement", "quantization",
     "add-an-operator", "add-a-pass", "add-a-machine", "add-a-front-end", "architecture",
-    "coming-from", "export", "memory", "training", "tutorial-onnx", "how-it-works",
+    "coming-from", "export", "memory", "training", "tutorial-onnx", "how-it-works", "faq",
 )  # fmt: skip
 
 
