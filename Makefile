@@ -62,9 +62,11 @@ help:
 	@echo "                   docs/cliffs.md; goes on where it stopped"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
+	@echo "make docs          build the pages and the API reference as a site, .docs/site/index.html;"
+	@echo "                   warnings and broken links are errors"
 	@echo "make docs/operators.md  write a page that describes all operators"
 	@echo "make models        fetch the models and data into .models"
-	@echo "make clean         remove .venv, .models, .bench and what the tools leave behind"
+	@echo "make clean         remove .venv, .models, .bench, .docs and what the tools leave behind"
 	@echo "PYTHON=python3.13 chooses the interpreter of a new .venv, VENV=.venv/3.13 another place"
 	@echo "for it, JOBS=4 the number of test processes."
 
@@ -75,6 +77,10 @@ demo: $(VENV)/demo.stamp
 
 docs/operators.md: $(VENV)/dev.stamp
 	@$(BIN)/python tools/make_docs.py
+
+docs: .venv/docs/docs.stamp docs/operators.md
+	@$(TIMED) docs .venv/docs/bin/python -B -m sphinx -W --keep-going -q -d .docs/doctrees docs .docs/site; \
+	status=$$?; $(TIMED); exit $$status
 
 models: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py; \
@@ -215,13 +221,17 @@ bench: $(VENV)/dev.stamp
 	status=$$?; $(TIMED); exit $$status
 
 clean:
-	rm -rf .venv .models .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .models .bench .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(VENV)/demo.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) demo $(VENV)
 
 $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) dev $(VENV)
+
+.venv/docs/docs.stamp: $(VENV)/dev.stamp
+	@sh tools/layer.sh $(VENV) .venv/docs
+	@$(TIMED) install-docs sh tools/install.sh $(PYTHON) docs .venv/docs
 
 .venv/opencl/kernels.stamp: $(VENV)/dev.stamp
 	@sh tools/layer.sh $(VENV) .venv/opencl
@@ -236,7 +246,7 @@ $(VENV)/dev.stamp: pyproject.toml
 .venv/torch/torch.stamp: $(VENV)/dev.stamp tools/install_torch.sh
 	@$(TIMED) install-torch sh tools/install_torch.sh $(VENV) .venv/torch
 
-.PHONY: help demo models docs/operators.md test test-offline test-few test-all test-rest \
+.PHONY: help demo docs models docs/operators.md test test-offline test-few test-all test-rest \
 	test-cross test-guarded test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky \
 	test-changed test-record conformance conformance-opencl conformance-stablehlo conformance-tflite \
 	conformance-torch matrix cliffs \

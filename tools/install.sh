@@ -15,5 +15,5 @@ venv=$3
 echo "installing into $venv (extra: $extra)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --editable ".[$extra]"
-[ "$extra" = demo ] || PYTHONPATH=tests "$venv/bin/python" -c "import node_cases; node_cases.store()"
+[ "$extra" = demo ] || [ "$extra" = docs ] || PYTHONPATH=tests "$venv/bin/python" -c "import node_cases; node_cases.store()"
 touch "$venv/$extra.stamp"
