@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import count
 from typing import Any
 
@@ -22,10 +22,10 @@ from alpenglow.base.errors import AlpenglowError, GraphError, OptionError, TypeR
 from alpenglow.base.memory import copied
 from alpenglow.base.words import counted, shown
 from alpenglow.ir import describe, dims, misuse
+from alpenglow.ir.bind_op import bind_op
 from alpenglow.ir.dims import Guards, Sym
-from alpenglow.ir.layout import Layout
 from alpenglow.ir.metadata import NONE, Metadata
-from alpenglow.ir.op import Elementwise, Op, check_arity, check_layouts
+from alpenglow.ir.op import Op, check_arity, check_layouts
 from alpenglow.ir.types import Array, TensorType, type_of
 
 
@@ -512,19 +512,6 @@ def _ordered(roots: Iterable[Node | None]) -> dict[Node, None]:
     return order
 
 
-def bind_op(op: Op, extents: Mapping[str, int]) -> Op:
-    """Return `op` with numbers in place of the named extents among its attributes."""
-    if isinstance(op, Elementwise) or not extents:
-        return op
-    changed = {}
-    for f in fields(op):  # type: ignore[arg-type]
-        before = getattr(op, f.name)
-        after = _bind_attribute(before, extents)
-        if after is not before:
-            changed[f.name] = after
-    return replace(op, **changed) if changed else op  # type: ignore[type-var]
-
-
 def is_closed(node: Node) -> bool:
     """Whether neither the operator of a node nor its results have open extents."""
     if any(v.type.symbols() for v in node.results):
@@ -546,16 +533,6 @@ def open_in(node: Node) -> set[str]:
             if isinstance(part, Sym):
                 symbols |= dims.names(part)
     return symbols
-
-
-def _bind_attribute(value: Any, extents: Mapping[str, int]) -> Any:
-    if isinstance(value, Sym):
-        return dims.bind(value, extents)
-    if isinstance(value, Layout):
-        return value.bind(extents)
-    if isinstance(value, tuple) and any(isinstance(v, Sym) for v in value):
-        return tuple(_bind_attribute(v, extents) for v in value)
-    return value
 
 
 def require_graph(graph: object, what: str = "graph") -> None:

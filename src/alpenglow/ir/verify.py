@@ -24,7 +24,8 @@ from collections.abc import Mapping, Set
 from alpenglow.base.errors import NONSENSE, AlpenglowError, GraphError
 from alpenglow.base.words import shown
 from alpenglow.ir import dims
-from alpenglow.ir.graph import Graph, Node, Value, bind_op, infer
+from alpenglow.ir.bind_op import bind_op
+from alpenglow.ir.graph import Graph, Node, Value, infer
 from alpenglow.ir.op import Control, is_composite, misfit
 from alpenglow.ir.types import NAMES, TensorType
 

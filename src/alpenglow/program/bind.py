@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from alpenglow.ir import dims
+from alpenglow.ir.bind_op import bind_op
 from alpenglow.ir.dims import Dim
-from alpenglow.ir.graph import Value, bind_op
+from alpenglow.ir.graph import Value
 from alpenglow.program.instr import Buffer, Cell, Instr, Program, Region
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from alpenglow.base.errors import FeedError
-from alpenglow.ir.graph import bind_op
+from alpenglow.ir.bind_op import bind_op
 from alpenglow.ir.types import Array
 from alpenglow.ops.tensor.in_range import InRange
 from alpenglow.program import Instr
