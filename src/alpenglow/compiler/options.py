@@ -22,29 +22,40 @@ class TuningWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `compile`.
+    """Collect the options of `compile`, `bundle` and `place`.
 
-    `numerics` is "fast" (results may be rounded differently, as docs/architecture.md lists; the
-    default) or "strict" (operations as written).  `passes` are the caller's own, each inserted
-    where its `after` says.  `after` is called with each pass and what it made.  `progress` is
-    called on long work.  `check` validates every pass (default: what ALPENGLOW_CHECK says).
-    `tuning` is what `alpenglow tune` measured (default: the record that ALPENGLOW_TUNING names,
-    see `base.knobs`); it changes speed, and the rounding of convolutions that go Winograd's way
-    or do not.
-    `indices` says what becomes of indices out of range, where a model does not allow any: "error"
-    (a call raises FeedError; the default) or "clamp" (the nearest that there is is used).
-    `precision` is what convolutions and matrix products take: "f32" (the default), "bf16" or
-    "f16", with sums in f32; those that `keep` names, by the name of a result or
-    of an operator, stay in f32.
-    `activations` are what products by weights of few bits take: "model" (f32, or 8 bits where the
-    model allows these, as accuracy_level 4 of MatMulNBits does; the default), "f32" whatever it
-    allows, or "int8": where the target multiplies bytes, all but those that `keep` names have 8
-    bits, and a scale for each group of neighbours.
-    `memory` limits what a call takes beside its inputs, outputs, state and weights: a number of
-    bytes, or a text like "200KB" or "192KiB".  What is planned keeps to it, or compiling raises
-    MemoryLimitError (docs/memory.md).
-    `timeout` limits a compilation, with the import of the model, to a number of seconds.  Then it
-    raises CompileTimeoutError, once the current pass, node or kernel is done (default: no limit).
+    Args:
+        numerics: "fast" lets the compiler change how results are rounded, as docs/architecture.md
+            lists; "strict" keeps each operation as written.
+        passes: passes of the caller, each inserted behind the pass that its `after` names.
+        after: a function that is called with each pass and its result.
+        progress: a function that is called during long work with the name of the current task, the
+            number of finished steps and the number of all steps.
+        check: True validates the result of every pass; None: as ALPENGLOW_CHECK says.
+        tuning: the record that `alpenglow tune` measured; None: the file that ALPENGLOW_TUNING
+            names.  It changes speed, and how convolutions are rounded that use Winograd's method.
+        precision: the element type of the operands of convolutions and matrix multiplications:
+            "f32", "bf16" or "f16".  Accumulators are f32.
+        keep: results and operators, by name, that stay in f32.
+        indices: the effect of an index out of range, if the model defines none: "error" raises
+            FeedError in the call, "clamp" uses the nearest valid index.
+        activations: the element type of activations in matrix multiplications with low-bit weights:
+            "model" (f32, or int8 if the model allows it, as `accuracy_level` 4 of MatMulNBits
+            does), "f32", or "int8" if the target multiplies int8, with a scale for each group of
+            neighbours, except for names in `keep`.
+        memory: the limit of the memory for intermediate results: bytes, or a text like "200KB" or
+            "192KiB"; None: no limit.  It excludes inputs, outputs, state and weights.
+        timeout: the limit of import and compilation in seconds; None: no limit.  It is checked
+            after each pass, node and kernel.
+
+    Raises:
+        OptionError: if an option has a wrong value.
+
+    Example:
+        >>> options = ag.Options(numerics="strict", memory="64KB")
+        >>> exe = ag.compile("model.onnx", shapes={"x": (2, 8)}, options=options)
+        >>> options.memory_nbytes
+        64000
     """
 
     numerics: Literal["fast", "strict"] = "fast"
@@ -91,13 +102,13 @@ class Options:
 
     @property
     def memory_nbytes(self) -> int | None:
-        """The limit in bytes; None if there is none."""
+        """The memory limit in bytes; None if there is none."""
         assert not isinstance(self.memory, str), "texts became numbers"
         return self.memory
 
     @property
     def record(self) -> Record:
-        """The tuning record that counts; where it is damaged, none, and a warning says so."""
+        """The tuning record in use; an empty one, with a warning, if its file is damaged."""
         if self.tuning is not None:
             return self.tuning
         path = knobs.tuning_file()

@@ -72,29 +72,48 @@ def compile(
     dynamic_shapes: Any = None,
     rounding: str | None = None,
 ) -> Executable:
-    """Compile a model for `target` and return an Executable.
+    """Compile a model for a target and return an Executable.
 
-    `model` is a Graph, or what `load` takes.  `shapes` binds the open extents of inputs, by input
-    name; where some are left open, code is made when the Executable first meets a kind of extents,
-    and serves all that behave alike.  `threads` is how many threads a call may use, 1 to 1024
-    (None: the CPUs that this process has time of).  `precision` and `keep` are those of `Options`,
-    for short.  `progress` shows on stderr how far it is, or is called with what is being done, how
-    many parts of it are done, and how many there are.  The logger `alpenglow` tells what is
-    compiled when, and why.
+    The first call compiles further code for dynamic dimensions that `shapes` leaves open, and
+    reuses it for other sizes.  The logger `alpenglow` reports what is compiled, when and why.
 
-    `memory` limits what a call takes beside inputs, outputs, state and weights: bytes, or a text
-    like "200KB".  Where that cannot be met, a MemoryLimitError says what is the least.
+    Args:
+        model: a Graph, or a model that `load` takes: a path, the bytes of a file, an
+            `onnx.ModelProto`, a PyTorch module.
+        target: the backend and processor, as `Target.parse` reads them; "cpu" is this processor.
+        threads: the number of threads of a call, 1 to 1024; None: one for each CPU that this
+            process may use.
+        shapes: the shapes of inputs with dynamic dimensions, by input name.
+        options: all other options of the compiler; None: `Options()`.
+        precision: the `precision` of `Options`; None: the one in `options`.
+        keep: values and operators that stay in f32; added to the `keep` of `options`.
+        progress: True prints progress to stderr; a function is called with the name of the current
+            task, the number of finished steps and the number of all steps.
+        memory: the limit of the memory for intermediate results: bytes, or a text like "200KB".
+        constants: values of inputs that are the same in all calls, by input name; see `load`.
+        state: True makes variables of all inputs whose names mark them as caches of keys and
+            values; a mapping names the output that each such input repeats, as
+            ``{"past.0.key": "present.0.key"}``.  A `session(length=…)` keeps variables in place.
+        last: outputs of which only the last row (token) is computed and returned.
+        args: the arguments with which a PyTorch module is traced; see `load`.
+        kwargs: the keyword arguments with which a PyTorch module is traced; see `load`.
+        dynamic_shapes: the dynamic dimensions of `args` and `kwargs`; see `load`.
+        rounding: how a quantized TFLite model rounds integers; see `load`.
 
-    `constants` are values of inputs, by name, that are the same in all calls: see `load`.
+    Returns:
+        The compiled model.
 
-    With `state`, inputs that hold what an earlier call put out, as caches of keys and values,
-    become variables, which a `session(length=…)` keeps in place: those whose names say so by the
-    usual conventions, or inputs by the outputs that they were, ``{"past.0.key": "present.0.key"}``.
-    Of the outputs in `last`, as ``["logits"]``, only the last row (token) of each call is returned,
-    and others are not computed.
+    Raises:
+        ModelError: if the model is damaged or has no known format.
+        UnsupportedError: if the model uses an operator or a feature that is not supported.
+        MemoryLimitError: if the compiler cannot keep to `memory`; it states the smallest limit.
+        CompileTimeoutError: if compilation takes longer than the `timeout` of `options`.
+        OptionError: if an argument has a wrong value.
 
-    A module of PyTorch is traced as it is called with `args` and `kwargs`, and integers of a
-    quantised TFLite model may be rounded in another way with `rounding`: see `load`.
+    Example:
+        >>> exe = ag.compile("model.onnx", shapes={"x": (2, 8)})
+        >>> exe(np.ones((2, 8), np.float32)).shape
+        (2, 4)
     """
     check_threads(threads)
     chosen = target if isinstance(target, Target) else Target.parse(target)

@@ -22,23 +22,41 @@ def open(
     weights: int | str | None = None,
     key: signature.Key | None = None,
 ) -> Executable:
-    """Return the Executable that `Executable.save` wrote to `path`, without compiling anything.
+    """Open an archive that `Executable.save` wrote, and return its Executable.
 
-    Of a model with open extents the archive holds what had been compiled, and the graph: code for
-    other kinds of extents is made when a call brings them, as it was where it was compiled first.
-    Of a model whose graph depends on its data it holds what calls had led to; a call whose data
-    lead elsewhere raises UnsupportedError.
+    `open` compiles nothing.  The archive of a model with dynamic dimensions holds the code compiled
+    before and the graph; a call with other dimensions compiles more code.  The archive of a model
+    whose graph depends on its data holds the parts that earlier calls used.  A call that needs
+    another part raises UnsupportedError.
 
-    Instead of a path, the bytes of such a file may be given; they are copied.
-    An archive of up to 64 MiB is copied; weights of a larger one are mapped from the file, which
-    must then be replaced: once it was written into, calls raise ModelError.  `mmap` says which of
-    the two, whatever the size.
-    With `weights`, bytes or a text like "800MB", they take no more memory than that: while some are
-    computed with, others are read from the file, in each call anew (docs/memory.md).
-    Raises ModelError if the file is no archive or damaged, and IncompatibleError if this version
-    or this machine cannot run it; both before any of its code is loaded.  An archive is a program:
-    open only what you would run.  `key`, a public Ed25519 key (a PEM file, or its bytes), must have
-    signed it: else there is a SignatureError.
+    An archive is a program: open only archives from a source that you trust.
+
+    Args:
+        path: the file, or the bytes of one, which are copied.
+        threads: the number of threads of a call, 1 to 1024; None: one for each CPU that this
+            process may use.
+        mmap: True maps the weights from the file, False copies them; None copies archives of at
+            most 64 MiB.  A mapped file may be replaced, but not overwritten: calls then raise
+            ModelError.
+        weights: the memory for weights: bytes, or a text like "800MB".  Each call reads weights
+            from the file, so they never take more.  None: all weights stay in memory.
+        key: the public Ed25519 key, a PEM file or its bytes, that must have signed the archive.
+
+    Returns:
+        The compiled model.
+
+    Raises:
+        ModelError: if the file is damaged or no archive.
+        IncompatibleError: if this version of Alpenglow or this processor cannot run the code.
+        SignatureError: if `key` has not signed the archive.
+        UnsupportedError: if `weights` is given for a model with dynamic dimensions or parts.
+        OptionError: if an argument has a wrong value.
+
+    Example:
+        >>> ag.compile("model.onnx", shapes={"x": (2, 8)}).save("model.ago")
+        >>> exe = ag.open("model.ago")
+        >>> exe.inputs
+        {'x': f32[2,8]}
     """
     check_threads(threads)
     if mmap is not None and not isinstance(mmap, bool):

@@ -35,13 +35,32 @@ LINE = re.compile(r"(?P<problem>\S.*\S) : (?P<ways>\w+=[0-9]{1,9}(?: \w+=[0-9]{1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The choices that were measured to be fastest, by problem."""
+    """Hold the fastest choices that `alpenglow tune` measured, by problem.
+
+    Args:
+        problems: the choices of each problem, such as a convolution with its shapes and target.
+
+    Example:
+        >>> record = ag.Record.parse(str(ag.Record()))
+        >>> record == ag.Record()
+        True
+    """
 
     problems: Mapping[str, Ways] = field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> Record:
-        """Read a record; raise ParseError, naming file and line, where it is none."""
+        """Read a record from a file.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The record.
+
+        Raises:
+            ParseError: if the file holds no record; the error names file and line.
+        """
         try:
             return Record.parse(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -57,7 +76,17 @@ class Record:
 
     @staticmethod
     def parse(text: str) -> Record:
-        """Read what `str` wrote; of two lines about one problem the later counts."""
+        """Read the text that `str` returned.
+
+        Args:
+            text: the lines; of two lines about one problem the later one counts.
+
+        Returns:
+            The record.
+
+        Raises:
+            ParseError: if the text is not a record.
+        """
         problems: dict[str, Ways] = {}
         for number, line in enumerate(text.splitlines(), 1):
             content = line.split("#")[0].strip()
@@ -78,7 +107,14 @@ class Record:
         return "".join(lines)
 
     def merged(self, other: Record) -> Record:
-        """Return both; where both know a problem, the other counts."""
+        """Return the choices of both records.
+
+        Args:
+            other: the record that counts for problems that both have.
+
+        Returns:
+            The merged record.
+        """
         return Record({**self.problems, **other.problems})
 
 

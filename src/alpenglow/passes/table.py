@@ -68,21 +68,37 @@ def always(choices: Choices) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A step of the pipeline: `run(ir, target)` returns the next form of the program.
+    """Describe a step of the pipeline: `run(ir, target)` returns the next form of the program.
 
-    `needs` lists the properties that must hold before it, `makes` those that hold after it, and
-    `breaks` those that may hold no longer; all others are kept.  A pass that is `fast` changes how
-    results are rounded and runs under numerics="fast" only; one that `steps` may round quantised
-    tensors the other way, which is a step each time.  One that `redefines` changes what a model
-    means.  One that has an `ahead` asks nothing of open extents: where there are some, and `ahead`
-    says that there is work for it in a graph, it runs before code is made for a kind of them, so
-    that all kinds share what it makes.  A pass of a user or a machine names the pass `after` which
-    it stands.  One that works `on` some operators (classes; subclasses count) changes no graph that
-    has none of them, so it is not run there.  `doc` says what it does, by default what the
-    docstring of `run` begins with.
+    Properties, such as "primitive" or "program", hold between passes; a pass keeps all that it does
+    not break.
 
-    A pass that machines bring runs for the targets of these `machines` alone.  It runs `when` a
-    caller's choices ask for it, which `only` says in words.
+    Args:
+        name: the name of the pass, as `alpenglow show --list` prints it.
+        run: the function.
+        doc: one line about the pass; "" takes the first line of the docstring of `run`.
+        needs: the properties that must hold before the pass.
+        makes: the properties that hold after the pass.
+        breaks: the properties that may no longer hold after the pass.
+        after: the name of the pass behind which a pass of a user or a backend is inserted.
+        fast: True if it changes how results are rounded; it runs with numerics="fast" only.
+        steps: True if it may round quantized tensors differently, by one step each.
+        redefines: True if it changes the meaning of a model.
+        ahead: a function that returns True if the pass has work in a graph with dynamic dimensions.
+            The pass then runs once, before the graph is compiled per shape specialisation.
+        on: the classes of operators that the pass changes; it is skipped for graphs without them.
+        when: a function of the options that returns True if the pass runs.
+        only: the condition `when` in words.
+        machines: the backends for whose targets the pass runs; empty: all.
+
+    Example:
+        >>> def show(graph):
+        ...     print(len(graph.nodes), "nodes")
+        ...     return graph
+        >>> shown = ag.Pass("show", lambda graph, target: show(graph), after="fuse")
+        >>> options = ag.Options(passes=(shown,))
+        >>> exe = ag.compile("model.onnx", shapes={"x": (1, 8)}, options=options)
+        2 nodes
     """
 
     name: str
@@ -117,17 +133,38 @@ class Pass:
             object.__setattr__(self, "doc", " ".join(first.split()))
 
     def serves(self, machine: str) -> bool:
-        """Return whether this pass is one for targets of a machine."""
+        """Return True if this pass runs for the targets of a backend.
+
+        Args:
+            machine: the name of the backend.
+
+        Returns:
+            True or False.
+        """
         return not self.machines or machine in self.machines
 
     def concerns(self, ir: object) -> bool:
-        """Return False for a graph that has none of the operators that this pass works on."""
+        """Return False if a graph has none of the operators that this pass changes.
+
+        Args:
+            ir: a graph, or another form of the program.
+
+        Returns:
+            True or False.
+        """
         if not self.on or not isinstance(ir, Graph):
             return True
         return any(issubclass(op, self.on) for op in {type(node.op) for node in ir.nodes})
 
     def runs(self, choices: Choices) -> bool:
-        """Return whether a caller's choices leave this pass in."""
+        """Return True if the pass runs with these options.
+
+        Args:
+            choices: the options.
+
+        Returns:
+            True or False.
+        """
         return self.when(choices) and (choices.numerics == "fast" or not self.fast)
 
 

@@ -53,13 +53,24 @@ PUBLIC = frozenset({
 
 
 class Executable(ABC):
-    """A compiled model.  Call it with arrays in input order or by name, or `run` it with a dict.
+    """Run a compiled model: call it with arrays, or `run` it with a dict of arrays.
 
-    `inputs` and `outputs` are the types by name, `name` is the model's, `metadata` what its file
-    says of itself, `target` what the code is for, `threads` how many a call may use (None: as many
-    as there is CPU time for).  Threads may call it at the same time.  One that was compiled for
-    another machine can be saved, but not run.  A call begins with the initial values of variables
-    and forgets what it assigns; a `session` remembers it.
+    Several threads may call an Executable at the same time.  An Executable that was compiled for
+    another machine can be saved, but not run.  Each call starts with the initial values of
+    variables and discards their new values; a `session` keeps them.
+
+    Attributes:
+        name: the name of the model.
+        inputs: the types of the inputs by name.
+        outputs: the types of the outputs by name.
+        metadata: what the model file states about itself.
+        target: the Target that the code is for.
+        threads: the number of threads of a call; None: one for each available CPU.
+
+    Example:
+        >>> exe = ag.compile("model.onnx", shapes={"x": (2, 8)})
+        >>> exe.inputs, exe.outputs
+        ({'x': f32[2,8]}, {'y': f32[2,4]})
     """
 
     is_open = False
@@ -114,11 +125,11 @@ class Executable(ABC):
     @property
     @abstractmethod
     def artifacts(self) -> list[Artifact]:
-        """What has been compiled so far: one, or one for each kind of extents met."""
+        """The code compiled so far: one artifact, or one for each shape specialisation."""
 
     @property
     def artifact(self) -> Artifact:
-        """All that is compiled; raises UnsupportedError where that grows with calls."""
+        """The only artifact; raises UnsupportedError if calls may compile more."""
         if self.is_open:
             raise UnsupportedError(
                 f"{shown(self.name)} is compiled as it is called, so it has several artifacts",
@@ -164,10 +175,18 @@ class Executable(ABC):
     ) -> Session:
         """Return a new session, whose variables have their initial values.
 
-        Where some grow, as a cache of keys and values, there is room for `length` rows.  `inputs`
-        are arrays for inputs that stay the same, by name: they are checked and copied once, and
-        calls give the others alone.  Raises OptionError where the length is missing, or nothing
-        grows, FeedError where an array does not fit.
+        Args:
+            length: the number of rows that fit into variables that grow, such as a KV cache; None
+                if no variable grows.
+            inputs: arrays of inputs that stay the same, by name.  They are checked and copied once,
+                and calls pass the other inputs only.
+
+        Returns:
+            The session.
+
+        Raises:
+            OptionError: if `length` is missing, or no variable grows.
+            FeedError: if an array does not fit its input.
         """
         if not self._growing and length is not None:
             raise OptionError(
@@ -198,16 +217,26 @@ class Executable(ABC):
         return self._structure
 
     def fingerprint(self) -> str:
-        """Return a hash of what the model computes, weights included."""
+        """Return a hash of what the model computes, weights included.
+
+        Returns:
+            64 hexadecimal digits (SHA-256).
+        """
         texts = [print_program(a.program) for a in self.artifacts]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write this Executable to `path` (by custom, `.ago`) for `open` to read.
+        """Write an archive, by convention `NAME.ago`, that `open` reads.
 
-        What has been compiled so far goes with it; where the graph depends on data, that is all
-        that can be run.  The file is complete or not there at all.  Raises OSError where it cannot
-        be written, and UnsupportedError where what is compiled cannot be saved.
+        The archive holds the code compiled so far.  For a model whose graph depends on its data,
+        only that code can be run later.  The file is complete or not there at all.
+
+        Args:
+            path: the file to write or replace.
+
+        Raises:
+            OSError: if the file cannot be written.
+            UnsupportedError: if the compiled code cannot be saved.
         """
         archive.write(self.archived(), path)
 
@@ -217,6 +246,7 @@ class Executable(ABC):
         assert self.restore is not None, f"what made {self.name} says what opens it again"
         return restored, (self.restore, content, self.threads)
 
+    # A union of an array and tuples, as the result, would have to be taken apart at every use.
     def __call__(
         self,
         *arrays: Any,
@@ -224,15 +254,23 @@ class Executable(ABC):
         outputs: Sequence[str] | None = None,
         **by_name: Any,
     ) -> Array | Any:
-        """Return the output for arrays in input order; a tuple if there are several outputs.
+        """Run the model and return its output, or a tuple if there are several outputs.
 
-        Which of the two is known when it runs, so its type is an array or anything: a union with
-        tuples would have to be taken apart at every use.
-        Inputs may be given by name instead, behind those in order: ``exe(x, mask=m)``; one that is
-        called `out` or `outputs` only in order.  These two are as for `run`.
+        A model traced with dicts, lists or objects as arguments or results takes and returns these
+        (`metadata.structure`).
 
-        Where the model was traced with dicts, lists or objects for arguments, or returned such, an
-        Executable takes and returns the same (`metadata.structure`).
+        Args:
+            arrays: arrays in input order.
+            out: arrays to write outputs into; see `run`.
+            outputs: the names of the outputs to return; see `run`.
+            by_name: the other inputs by name: ``exe(x, mask=m)``.  Inputs named `out` or `outputs`
+                can only be passed in order.
+
+        Returns:
+            An array; a tuple of arrays if there are several outputs.
+
+        Raises:
+            FeedError: if an array does not fit its input.
         """
         if self._structure is not None:
             fed = self._structure.feeds(arrays, by_name)
@@ -255,20 +293,25 @@ class Executable(ABC):
         outputs: Sequence[str] | None = None,
         device: bool = False,
     ) -> dict[str, Any]:
-        """Return the outputs by name.
+        """Run the model and return its outputs by name.
 
-        `feeds` holds an array (or anything with DLPack or the array interface) for each input.
-        `outputs` names those that are wanted, in that order; all are computed.  `out` holds arrays
-        to write outputs into: the one array of the only output wanted, arrays by name, or a list
-        with an array or None for each output wanted.
+        Args:
+            feeds: an array for each input by name, or an object with DLPack or the array interface.
+            out: arrays to write outputs into: the array of the only output, arrays by name, or a
+                list with an array or None for each output.
+            timeout: the limit of the call in seconds; None: no limit.
+            outputs: the names of the outputs to return, in this order; None: all.  All are
+                computed.
+            device: True returns arrays in the memory of the device as soon as all work is queued;
+                the next call may start meanwhile, and takes such arrays without a copy to the host.
 
-        With `device`, what runs on a device with memory of its own returns DeviceArrays, which stay
-        there, and as soon as all is begun: the next call may begin meanwhile.  Such arrays are fed
-        without a copy by way of the host.
+        Returns:
+            The outputs by name: arrays, or DeviceArrays with `device`.
 
-        Raises FeedError where names, shapes or element types do not fit, TimeLimitError once
-        `timeout` seconds have passed, and CancelledError if `cancel` ends the call; then arrays in
-        `out` hold anything.
+        Raises:
+            FeedError: if a name, a shape or an element type does not fit.
+            TimeLimitError: after `timeout` seconds; arrays in `out` then have undefined contents.
+            CancelledError: if `cancel` ends the call, with the same effect on `out`.
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
         if device:
@@ -313,15 +356,26 @@ class Executable(ABC):
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,
     ) -> Future[dict[str, Any]]:
-        """Return a future of what `run` returns: requests run one after another.
+        """Queue a call and return a future of what `run` returns; calls run one after another.
 
-        The one of the highest priority comes first, of equals the first that came.  One that is not
-        done at its deadline, a time of `time.monotonic()`, fails with TimeLimitError; if it waits
-        till then it never runs.  `timeout` is the same in seconds from now.
-        `cancel` ends the call, too.  Arrays stay as they are meanwhile.
+        Calls start in order of priority, then of submission.  `cancel` ends the call, too.  The
+        caller must not change the arrays before the future is done.
 
-        Raises FeedError where names do not fit, BusyError if too many wait, TimeLimitError if the
-        deadline has passed; the future has what else `run` raises.
+        Args:
+            feeds: an array for each input by name.
+            priority: calls of higher priority start first.
+            deadline: a time of `time.monotonic()`; None: no deadline.  A call that is not done by
+                then fails with TimeLimitError, and never starts if it still waits.
+            outputs: the names of the outputs to return; None: all.
+            timeout: the deadline in seconds from now.
+
+        Returns:
+            A future of the outputs by name; it also holds the errors of `run`.
+
+        Raises:
+            FeedError: if the names do not fit.
+            BusyError: if too many calls wait.
+            TimeLimitError: if the deadline has passed.
         """
         self._check_host()
         requests = import_module("alpenglow.runtime.call.requests")
@@ -336,10 +390,22 @@ class Executable(ABC):
         timeout: float | None = None,
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
-        """Do what `run` does on a thread of asyncio's, while the event loop goes on.
+        """Run the model on a thread of asyncio while the event loop continues.
 
-        Cancelling the task ends the call, and returns when its code has ended.  `timeout` counts
-        the time that is spent waiting for a thread, too.
+        Cancelling the task ends the call; the task returns once the code has stopped.
+
+        Args:
+            feeds: an array for each input by name.
+            out: arrays to write outputs into; see `run`.
+            timeout: the limit in seconds, including the wait for a thread; None: no limit.
+            outputs: the names of the outputs to return; None: all.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            FeedError: if a name, a shape or an element type does not fit.
+            TimeLimitError: after `timeout` seconds.
         """
         self._check_host()
         call = Call(calls.deadline_of(timeout))
@@ -373,12 +439,17 @@ class Executable(ABC):
         return results if outputs is None else {name: results[name] for name in wanted}
 
     def warm(self, shapes: ahead.Shapes | Sequence[ahead.Shapes]) -> None:
-        """Compile what calls with inputs of these shapes need, so that the first is not slow.
+        """Compile the code for inputs of these shapes, so that the first call is not slow.
 
-        `shapes` is a dict from names of inputs to shapes, or a list of such; inputs whose shapes
-        follow from those of others may be left out.  Nothing is run.  Raises FeedError where
-        shapes do not fit the inputs or the model, and UnsupportedError where what is compiled
-        depends on data: there, call it with some.
+        Nothing is run.
+
+        Args:
+            shapes: a dict from input names to shapes, or a list of dicts.  An input may be left out
+                if its shape follows from the shapes of others.
+
+        Raises:
+            FeedError: if the shapes do not fit the inputs or the model.
+            UnsupportedError: if the code depends on data; call the Executable with some instead.
         """
         self._check_host()
         for stand_in in ahead.stand_ins(self.inputs, shapes):
@@ -389,20 +460,30 @@ class Executable(ABC):
         assert not self.is_open, "what is compiled as it is called says how"
 
     def timings(self, feeds: Mapping[str, Any], rounds: int = 20) -> Timings:
-        """Return how long each instruction takes on these arrays: medians of `rounds` runs.
+        """Measure the time of each instruction on these arrays.
 
-        Each is timed by itself, in the order of a run, which costs a little more than the run does;
-        what a device with memory of its own runs it times itself.  Raises FeedError as `run` does,
-        and UnsupportedError for models that run in parts.
+        Each instruction is timed by itself, in the order of a run, so the sum is a little more than
+        a run takes.  A device with memory of its own measures itself.
+
+        Args:
+            feeds: an array for each input by name.
+            rounds: the number of runs, of which the medians are taken.
+
+        Returns:
+            The seconds of each instruction and of a run.
+
+        Raises:
+            FeedError: if a name, a shape or an element type does not fit.
+            UnsupportedError: if the model runs in parts.
         """
         raise UnsupportedError(
             f"timing the instructions of target '{self.target}' is not supported"
         )
 
     def cancel(self) -> None:
-        """End all calls whose code is running now, from another thread: they raise CancelledError.
+        """End all running calls from another thread; they raise CancelledError.
 
-        Interpreted instructions and compiling are not interrupted, only what would follow them.
+        An instruction that runs in Python and a compilation finish first.
         """
         for running in list(self._running):
             running.stop(calls.CANCELLED)

@@ -77,22 +77,35 @@ class Remembers(Protocol):
 
 
 class Session:
-    """Calls of an Executable, one after another, each of which reads what the last one assigned.
+    """Keep the variables of an Executable from call to call.
 
-    `variables` holds copies of what they have now, by name, and takes what they shall have.  Other
-    sessions have variables of their own, and may be called at the same time.  A session is called
-    by one thread at a time: while a call runs, another, or one to `reset`, raises SessionError,
-    for nobody could tell which comes first.
+    Each session has its own variables, and sessions may be called at the same time.  One thread at
+    a time calls a session: a second call meanwhile raises SessionError.
 
-    Variables that grow, as a cache of keys and values, have room for `length` rows, of which those
-    of earlier calls are `rows`; a call that needs more raises FeedError and changes nothing.
+    A failed call leaves all variables as they were, except if a timeout, `cancel`, an interrupt or
+    an index out of range stopped the code while it computed a variable in place.  All further calls
+    then raise SessionError until `reset`.
 
-    `inputs` are the types of the inputs that calls give: those that last, which the session was
-    given as it was made, are not among them.
+    Attributes:
+        name: the name of the model.
+        inputs: the types of the inputs that calls pass: all without the ones given to
+            `Executable.session`.
+        length: the number of rows that fit into variables that grow; a call that needs more raises
+            FeedError and changes nothing.
+        variables: copies of the current values by name; assignment sets a variable.
 
-    A call that fails leaves all variables as they were.  Not so if one was being computed in place
-    as the code was ended: by a timeout, `cancel`, an interrupt, or an index out of range.  Then all
-    further calls raise SessionError until `reset`.
+    Example:
+        >>> g = ag.Graph("counter")
+        >>> step = g.input("step", "i64[1]")
+        >>> before = g.variable("total", np.zeros(1, np.int64))
+        >>> after = ag.functions.add(ag.Expression(g, before), ag.Expression(g, step)).value
+        >>> g.assign("total", after)
+        >>> _ = g.output("sum", after)
+        >>> session = ag.compile(g).session()
+        >>> session(np.array([2])), session(np.array([3]))
+        (array([2]), array([5]))
+        >>> session.variables["total"]
+        array([5])
     """
 
     def __init__(
@@ -123,7 +136,7 @@ class Session:
 
     @property
     def rows(self) -> int:
-        """How many rows of the variables that grow are there: the most of any."""
+        """The number of rows in the variables that grow: the largest of all variables."""
         return max(self._held.rows.values(), default=0)
 
     def __call__(
@@ -133,7 +146,20 @@ class Session:
         outputs: Sequence[str] | None = None,
         **by_name: Any,
     ) -> Array | Any:
-        """Return the output for arrays in input order or by name, as a call of the Executable."""
+        """Run the model and return its output, or a tuple if there are several outputs.
+
+        Args:
+            arrays: arrays in input order.
+            out: arrays to write outputs into; see `Executable.run`.
+            outputs: the names of the outputs to return; None: all.
+            by_name: the other inputs by name.
+
+        Returns:
+            An array; a tuple of arrays if there are several outputs.
+
+        Raises:
+            SessionError: while another call runs, or if variables were lost.
+        """
         self._refuse_again(by_name)
         if self._structure is not None:
             fed = self._structure.feeds(arrays, by_name)
@@ -150,10 +176,20 @@ class Session:
         timeout: float | None = None,
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
-        """Return the outputs by name, as `Executable.run`, and remember what is assigned.
+        """Run the model, keep the new values of variables, and return the outputs by name.
 
-        `feeds` holds the inputs that do not last.  Raises SessionError while another call runs, or
-        if variables were lost, and what `Executable.run` raises.
+        Args:
+            feeds: an array for each input of `inputs` by name.
+            out: arrays to write outputs into; see `Executable.run`.
+            timeout: the limit of the call in seconds; None: no limit.
+            outputs: the names of the outputs to return; None: all.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            SessionError: while another call runs, or if variables were lost.
+            FeedError: if an array does not fit, or variables would grow beyond `length` rows.
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
         fed = self._fed(feeds) if self._lasting else feeds
@@ -197,15 +233,20 @@ class Session:
             return
 
     def reset(self) -> None:
-        """Give all variables their initial values; those that grow have no rows then."""
+        """Set all variables to their initial values; variables that grow become empty."""
         with self._turn():
             self._held = Held(self._initial, self._growing, self.length)
 
     def trim(self, rows: int) -> None:
-        """Keep the first `rows` rows of the variables that grow, as if no more had been computed.
+        """Keep the first rows of the variables that grow, and drop the others.
 
-        Other variables stay as they are.  Raises SessionError where there are not as many rows, or
-        nothing grows.
+        Other variables stay as they are.
+
+        Args:
+            rows: the number of rows to keep, for example of accepted tokens.
+
+        Raises:
+            SessionError: if there are fewer rows, or no variable grows.
         """
         if not self._growing:
             raise SessionError(f"{self.name} has no rows to trim, expected a variable that grows")
@@ -216,27 +257,40 @@ class Session:
             held.rows = dict.fromkeys(held.rows, rows)
 
     def fork(self) -> Session:
-        """Return a new session whose variables have what those of this one have now.
+        """Return a new session with copies of the variables.
 
-        Both read the same arrays of the inputs that last.
+        Returns:
+            The session; it shares the arrays given to `Executable.session`.
         """
         with self.owned() as held:
             return Session(self._source, self.length, self._lasting, held.copy())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what all variables have to a file (by custom, `.npz`), for `load` to read.
+        """Write all variables to a file, by convention `NAME.npz`, that `load` reads.
 
-        Inputs that last are no variables, and are given to the session that loads it.  The file is
-        complete or not there at all.  Raises OSError where it cannot be written.
+        The file does not hold the arrays given to `Executable.session`.  It is complete or not
+        there at all.
+
+        Args:
+            path: the file to write or replace.
+
+        Raises:
+            OSError: if the file cannot be written.
         """
         with self.owned() as held:
             kept_state.write(Path(path), held, self._source.fingerprint())
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Give all variables what `save` wrote, maybe in a session of other length.
+        """Set all variables to the values that `save` wrote.
 
-        Raises ModelError where the file is none of `save`'s, SessionError where it is another
-        model's or holds more rows than this session has room for; then nothing changes.
+        The sessions may differ in `length`.
+
+        Args:
+            path: the file.
+
+        Raises:
+            ModelError: if `save` did not write the file.
+            SessionError: if the file belongs to another model, or has more rows than fit.
         """
         with self._turn():
             held = Held(self._initial, self._growing, self.length)
