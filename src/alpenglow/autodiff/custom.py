@@ -17,20 +17,35 @@ Backward = Callable[..., Value | Sequence[Value | None] | None]
 
 
 def custom_gradient(g: Graph, y: Value, xs: Sequence[Value], backward: Backward) -> Value:
-    """Return y as a function of xs whose gradients are what `backward` says.
+    """Return `y` with gradients that `backward` computes instead of the gradients of its nodes.
 
-    `backward(b, dy, *xs)` appends to a graph b what computes the gradients of xs from that of y,
-    and returns one for each of xs, of its type, or None for 0; of one x it may return the gradient
-    itself.  Its operands stand for dy and xs in b: other values of g it can read only if they are
-    among xs.  y itself may be, and what is among xs needs not lead to y.  To what y is computed
-    from no gradient goes back but by xs.
+    Gradients reach the nodes before `y` through `xs` only.  `y` may be one of `xs`, and `xs` need
+    not lead to `y`.  In a compiled or exported graph the result is `y` itself.
 
-    A straight-through estimator (Bengio, Léonard and Courville, 2013):
+    Args:
+        g: the graph.
+        y: a value of floats.
+        xs: the values that get gradients.
+        backward: a function that is called as ``backward(b, dy, *xs)``.  It appends nodes to the
+            graph `b` and returns a gradient for each of `xs`, or None for 0; for one `x` it may
+            return the gradient itself.  It can read other values of `g` only if these are in `xs`.
 
-        y = ag.custom_gradient(g, g(Round(), x), [x], lambda b, dy, x: dy)
+    Returns:
+        The value of `y`.
 
-    When a graph is compiled, or written as ONNX, y is what is left.  Raises TypeRuleError where xs
-    are no floats, or `backward` returns something else.
+    Raises:
+        TypeRuleError: if `xs` are not floats, or `backward` returns anything else.
+
+    Example:
+        A straight-through estimator (Bengio, Léonard and Courville, 2013):
+
+        >>> g = ag.Graph("rounded")
+        >>> x = g.input("x", "f32[2]")
+        >>> y = ag.functions.round(ag.Expression(g, x)).value
+        >>> y = ag.custom_gradient(g, y, [x], lambda b, dy, x: dy)
+        >>> _ = g.output("dx", ag.gradients(g, y, [x])[0])
+        >>> ag.compile(g)(np.array([0.2, 0.7], np.float32))
+        array([1., 1.], dtype=float32)
     """
     if not xs:
         raise TypeRuleError(
@@ -62,7 +77,23 @@ def custom_gradient(g: Graph, y: Value, xs: Sequence[Value], backward: Backward)
 
 
 def stop_gradient(g: Graph, x: Value) -> Value:
-    """Return x as a constant: no gradient goes back through it."""
+    """Return `x` as a constant for gradients.
+
+    Args:
+        g: the graph.
+        x: a value of floats.
+
+    Returns:
+        A value equal to `x`, whose gradient is 0.
+
+    Example:
+        >>> g = ag.Graph("f")
+        >>> x = g.input("x", "f32[2]")
+        >>> y = ag.Expression(g, ag.train.stop_gradient(g, x)) * ag.Expression(g, x)
+        >>> _ = g.output("dx", ag.gradients(g, y.value, [x])[0])
+        >>> ag.compile(g)(np.array([3, 4], np.float32))
+        array([3., 4.], dtype=float32)
+    """
     return g(CustomGradient(), x)
 
 

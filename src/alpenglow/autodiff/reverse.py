@@ -46,11 +46,33 @@ WITHOUT_GRADIENT = (
 def gradients(
     g: Graph, y: Value, xs: Sequence[Value], fixed: Sequence[Value] = (), dy: Value | None = None
 ) -> list[Value]:
-    """Append what computes the gradient of y with respect to each of xs, and return it.
+    """Append nodes that compute the gradient of `y` with respect to each of `xs`.
 
-    It is the gradient of the sum of the elements of y, or of their sum weighted by `dy`.  The xs
-    and what is `fixed` are taken as independent of each other: what they are computed from is not
-    looked at.  Raises UnsupportedError if an operator on the way has no gradient.
+    The gradient is taken of the sum of the elements of `y`, weighted by `dy` if it is given.
+
+    Args:
+        g: the graph.
+        y: a value of floats.
+        xs: the values to differentiate with respect to.  They count as independent of each other:
+            gradients stop at them.
+        fixed: further values at which gradients stop.
+        dy: the gradient of `y`; None: ones.
+
+    Returns:
+        A gradient for each of `xs`, of its type.
+
+    Raises:
+        UnsupportedError: if an operator between `xs` and `y` has no gradient.
+        TypeRuleError: if a value does not hold floats.
+
+    Example:
+        >>> g = ag.Graph("square")
+        >>> x = g.input("x", "f32[3]")
+        >>> y = ag.Expression(g, x) * ag.Expression(g, x)
+        >>> [dx] = ag.gradients(g, y.value, [x])
+        >>> _ = g.output("dx", dx)
+        >>> ag.compile(g)(np.array([1, 2, 3], np.float32))
+        array([2., 4., 6.], dtype=float32)
     """
     for v in (y, *xs):
         if not isinstance(v, Value):

@@ -109,19 +109,31 @@ def load(
 ) -> Graph | StagedModel:
     """Read a model of any known format and return its graph.
 
-    Where the graph depends on data that are known when it runs, it is a StagedModel, which
-    `compile` takes, too; its `graph` is the graph of what comes before.
+    Args:
+        model: a path, the bytes of a file, or an object that a front end reads, such as an
+            `onnx.ModelProto`, a PyTorch module or a `jax.export.Exported`.
+        shapes: the shapes of inputs with dynamic dimensions, by input name.
+        constants: values of inputs, by name: an array, or one number for all elements.  These
+            inputs are removed, and so are inputs that only untaken branches read.
+        args: the arguments with which a PyTorch module is traced.
+        kwargs: the keyword arguments with which a PyTorch module is traced.
+        dynamic_shapes: the dynamic dimensions of `args` and `kwargs`, as `torch.export.export`
+            takes them.
+        rounding: how a quantized TFLite model rounds integers: "xnnpack" (also None), as LiteRT
+            does by default, or "reference", as its reference kernels and firmware do.
 
-    `model` is a path, the bytes of a file, or an object that a front end knows.  `shapes` binds
-    open extents of inputs by input name.  `constants` are values of inputs, by name: an array, or
-    one number for all elements.  These are inputs no more, and what only branches read that they
-    do not take is none, either.  A module of PyTorch is traced as it is called with `args`
-    and `kwargs`; `dynamic_shapes` says which of their extents are open, as for
-    `torch.export.export`.  `rounding` says how integers of a quantised TFLite model are rounded:
-    "xnnpack", as LiteRT does for those who run it (None is this), or "reference", as its reference
-    kernels do, and firmware.  Raises ModelError if the model is damaged, cannot be traced or is of
-    no known format, UnsupportedError if it uses what is not there, OptionError for a constant or a
-    rounding that does not fit.
+    Returns:
+        The graph; a StagedModel, which `compile` takes too, if the graph depends on data that are
+        known at run time only.  Its `graph` is the part before these data.
+
+    Raises:
+        ModelError: if the model is damaged, cannot be traced, or has no known format.
+        UnsupportedError: if the model uses an operator or a feature that is not supported.
+        OptionError: if a constant or `rounding` does not fit.
+
+    Example:
+        >>> ag.load("model.onnx")
+        Graph(tiny; x f32[batch,8] -> y f32[batch,4]; 3 nodes, 2 constants of 768 B)
     """
     if constants is not None:
         check_mapping(constants)

@@ -129,10 +129,7 @@ class Node:
 
 
 def infer(
-    op: Op,
-    types: Sequence[TensorType | None],
-    regions: Sequence[Graph] = (),
-    name: str = "",
+    op: Op, types: Sequence[TensorType | None], regions: Sequence[Graph] = (), name: str = ""
 ) -> tuple[TensorType, ...]:
     """Run the type rule of `op`; raise TypeRuleError, naming the node, if it forbids this."""
     try:
@@ -167,17 +164,20 @@ class Variable:
 
 
 class Graph:
-    """Nodes between named inputs and outputs.
+    """Hold nodes between named inputs and outputs.
 
-    Build one by hand by calling it with operators:
+    A variable is an input and an output of one name, which `initial` has too; a session passes its
+    value at exit to the next call.
 
-        g = Graph("f")
-        x = g.input("x", "f32[8,16]")
-        g.output("y", g(Relu(), x))
+    Args:
+        name: the name of the model.
 
-    A variable is an input and an output of one name that a session joins: read at entry, written at
-    exit.  To all that works on nodes it is nothing else, so the graph stays a function; `initial`
-    names those inputs and outputs that are no caller's.
+    Example:
+        >>> g = ag.Graph("f")
+        >>> x = ag.Expression(g, g.input("x", "f32[2,3]"))
+        >>> _ = g.output("y", ag.functions.relu(x).value)
+        >>> g
+        Graph(f; x f32[2,3] -> y f32[2,3]; 1 node, 0 constants)
     """
 
     def __init__(self, name: str = "main") -> None:
@@ -227,7 +227,17 @@ class Graph:
         return name in self.inputs and not self.inputs[name].hidden
 
     def input(self, name: str, type_: TensorType | str, *, hidden: bool = False) -> Value:
-        """Add an input and return its value; a `hidden` input of this name is renamed."""
+        """Add an input and return its value.
+
+        Args:
+            name: the name of the input.
+            type_: its type; a text like "f32[N,8]" may name dynamic dimensions.
+            hidden: True for an input that the runtime fills with random bits; a later input of the
+                same name renames it.
+
+        Returns:
+            The value, an operand for nodes.
+        """
         if not name or not isinstance(name, str):
             raise TypeRuleError(f"graph {self.name}: input is {name!r}, expected a name")
         if self.has_input(name) or (hidden and name in self.inputs):
@@ -257,10 +267,16 @@ class Graph:
     def variable(
         self, name: str, initial: Any, type_: TensorType | None = None, *, copy: bool = True
     ) -> Value:
-        """Add a variable and return the value that holds what it has at entry.
+        """Add a variable and return its value at entry.
 
-        `initial` is what it has before the first call of a session, and tells its type; it is
-        copied as by `constant`.  An output may not have its name: `assign` takes that.
+        Args:
+            name: the name of the variable; no output may have it.
+            initial: the value before the first call of a session, which determines the type.
+            type_: its type; None: the type of `initial`.
+            copy: True copies `initial`; if False, nothing may write the array any more.
+
+        Returns:
+            The value at entry; `assign` sets the value at exit.
         """
         if name in self.outputs:
             raise TypeRuleError(f"graph {self.name} already has an output called '{name}'")
@@ -270,10 +286,15 @@ class Graph:
         return value
 
     def growing_variable(self, name: str, type_: TensorType | str, axis: int) -> Value:
-        """Add a variable that grows along an axis, and return the value it holds at entry.
+        """Add a variable that grows along an axis, such as a KV cache; return its value at entry.
 
-        It is empty before the first call of a session, and longer after each, as a cache of keys.
-        Its extent along the axis is a name, which no input needs to tell.
+        Args:
+            name: the name of the variable, which is empty before the first call of a session.
+            type_: its type, with a named dynamic dimension along `axis`.
+            axis: the axis along which the variable grows.
+
+        Returns:
+            The value at entry; `assign` sets the longer value at exit.
         """
         value = self.input(name, type_)
         self.let_grow(name, axis)
@@ -293,7 +314,12 @@ class Graph:
         self.growing[name] = axis
 
     def assign(self, name: str, value: Value) -> None:
-        """Say what a variable has at exit: once, a value of its type; longer where it grows."""
+        """Set the value of a variable at exit, once.
+
+        Args:
+            name: its name.
+            value: a value of the type of the variable; longer if the variable grows.
+        """
         if name not in self.initial:
             known = ", ".join(self.initial) or "none"
             raise TypeRuleError(
@@ -326,7 +352,15 @@ class Graph:
         }
 
     def output(self, name: str, value: Value) -> Value:
-        """Make `value` an output of the graph, called `name`."""
+        """Make a value an output of the graph.
+
+        Args:
+            name: the name of the output.
+            value: a value of this graph.
+
+        Returns:
+            `value`.
+        """
         if name in self.initial:
             raise TypeRuleError(f"graph {self.name} already has a variable called '{name}'")
         if name in self.outputs:
@@ -341,9 +375,16 @@ class Graph:
     def constant(
         self, array: Any, name: str = "", type_: TensorType | None = None, *, copy: bool = True
     ) -> Value:
-        """Return a constant that holds a copy of `array`; unless `copy`, it holds `array` itself.
+        """Return a constant that holds an array.
 
-        Nothing may write what is not copied, from then on.
+        Args:
+            array: the elements.
+            name: the name of the constant; "" for none.
+            type_: its type; None: the type of the array.
+            copy: True copies the array; if False, nothing may write the array any more.
+
+        Returns:
+            The value.
         """
         data = misuse.array_given(array)
         t = type_of(data) if type_ is None else misuse.type_given(type_, "the type of a constant")
@@ -352,15 +393,23 @@ class Graph:
         return Value(t, name, array=copied(data) if copy else data)
 
     def __call__(self, op: Op, *inputs: Value | None, name: str = "") -> Value:
-        """Append a node with one result and return that result."""
+        """Append a node with one result and return that result.
+
+        Args:
+            op: the operator with its attributes, such as ``Relu()``.
+            inputs: the operands; None for absent ones.
+            name: the name of the node; "" for none.
+
+        Returns:
+            The result.
+
+        Raises:
+            TypeRuleError: if the operator does not take operands of these types.
+        """
         return self.add(op, inputs, name=name).output
 
     def add(
-        self,
-        op: Op,
-        inputs: Sequence[Value | None],
-        regions: Sequence[Graph] = (),
-        name: str = "",
+        self, op: Op, inputs: Sequence[Value | None], regions: Sequence[Graph] = (), name: str = ""
     ) -> Node:
         """Append a node; absent operands at the end are dropped."""
         deadline.check("the next node")
@@ -427,17 +476,24 @@ class Graph:
                 yield v
 
     def copy(self) -> Graph:
-        """Return a graph with nodes of its own; constants' arrays are shared.
+        """Return a copy of the graph with nodes of its own, which shares the arrays of constants.
 
-        Types stay what they are: those that were inferred under an assumption may not be found
-        without it.
+        Returns:
+            The copy; its types are copied, as those inferred under an assumption may need it.
         """
         return self._copied({})
 
     def bind(self, extents: Mapping[str, int]) -> Graph:
-        """Return a copy in which named extents are numbers, with every type inferred anew.
+        """Return a copy of the graph in which dynamic dimensions are fixed.
 
-        Raises TypeRuleError where the graph takes something else for granted.
+        Args:
+            extents: the sizes by the names of the dimensions.
+
+        Returns:
+            The copy, with all types inferred again.
+
+        Raises:
+            TypeRuleError: if an operator does not fit these sizes.
         """
         return self._copied(extents, anew=True)
 

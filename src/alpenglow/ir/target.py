@@ -111,11 +111,21 @@ class _Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The machine that code is made for.
+    """Describe the machine for which code is compiled.
 
-    `machine` names what makes the code, `facts` say what it is like.  A machine that LLVM makes
-    code for has a `triple`, a `cpu`, and `features` as LLVM takes them, each with its sign and in
-    order: `+avx2`, `-prefer-256-bit`.
+    Args:
+        name: the name, which `parse` reads.
+        machine: the name of the backend (*machine*) that generates the code.
+        facts: the properties of the machine: vector width, registers, caches.
+        triple: the target triple of LLVM; "" if LLVM does not generate the code.
+        cpu: the processor as LLVM names it.
+        features: the features as LLVM takes them, each with its sign, in order: `+avx2`,
+            `-prefer-256-bit`.
+
+    Example:
+        >>> target = ag.Target.parse("x86-64-v4+avx512vnni")
+        >>> target.architecture, target.has("avx512vnni")
+        ('x86-64', True)
     """
 
     name: str
@@ -127,12 +137,18 @@ class Target:
 
     @staticmethod
     def parse(text: str) -> Target:
-        """Return the target that `text` names: a name that a machine knows, and features behind it.
+        """Return the target of a name.
 
-        "cpu" is this host, "interpreter" runs plain NumPy; levels of architectures take features:
-        "x86-64-v4+avx512vnni".  Other distributions bring machines with names of their own (entry
-        point group ``alpenglow.machines``).  Raises OptionError, with names that are alike, if no
-        machine knows it.
+        Args:
+            text: "cpu" for this processor, "interpreter" for NumPy, an architecture level with
+                features like "x86-64-v4+avx512vnni", or a name that an installed extension adds
+                (entry point group ``alpenglow.machines``).
+
+        Returns:
+            The target.
+
+        Raises:
+            OptionError: if no backend knows the name; it lists similar names.
         """
         if not isinstance(text, str):
             raise OptionError(f"target is {text!r}, expected a name", hint="'cpu'")
@@ -155,22 +171,33 @@ class Target:
 
     @property
     def architecture(self) -> str:
-        """The family of instruction sets: x86-64, aarch64, arm, riscv64, wasm32; "" for none."""
+        """The instruction set family: x86-64, aarch64, arm, riscv64 or wasm32; "" for none."""
         return architecture(self.triple)
 
     @property
     def os(self) -> str:
-        """The operating system as LLVM names it, without a version: linux, macosx, windows …"""
+        """The operating system as LLVM names it, without a version: linux, macosx or windows."""
         parts = self.triple.split("-")
         system = re.sub(r"[\d.]*$", "", parts[2]) if len(parts) > 2 else ""
         return "macosx" if system == "darwin" else system
 
     def has(self, feature: str) -> bool:
-        """Say if the processor has `feature`, named as LLVM names it, without a sign."""
+        """Return True if the processor has a feature.
+
+        Args:
+            feature: the name that LLVM uses, without a sign.
+
+        Returns:
+            True or False.
+        """
         return f"+{feature}" in self.features
 
     def is_host_compatible(self) -> bool:
-        """Say if code for this target can run in this process."""
+        """Return True if code for this target can run in this process.
+
+        Returns:
+            True or False.
+        """
         return any(m.name == self.machine and m.runs_here(self) for m in _machines())
 
     def __str__(self) -> str:

@@ -15,12 +15,26 @@ from alpenglow.ir.staged import StagedModel, refuse_staged
 
 
 def truncate(graph: Graph | StagedModel, *names: str) -> Graph:
-    """Return a copy of a graph that ends with values of these names, which are its outputs.
+    """Return a copy of a graph that ends at the named values, which become its outputs.
 
-    Names are those of results of nodes (as `alpenglow show` prints them), of outputs and of
-    inputs.  What no such value needs is left out, inputs too.  A variable that is still read is
-    assigned what it was.  Raises OptionError where a name is none, or two values have it,
-    UnsupportedError for a model whose graph depends on its data.
+    Nodes and inputs that these values do not need are removed.  A variable that is still read is
+    assigned as before.
+
+    Args:
+        graph: the graph.
+        names: the names of results of nodes, as `alpenglow show` prints them, of outputs or of
+            inputs.
+
+    Returns:
+        The copy.
+
+    Raises:
+        OptionError: if no value or more than one has a name.
+        UnsupportedError: if the graph of the model depends on its data.
+
+    Example:
+        >>> ag.truncate(ag.load("model.onnx"), "r")
+        Graph(tiny; x f32[batch,8] -> r f32[batch,16]; 2 nodes, 1 constant of 512 B)
     """
     if isinstance(graph, StagedModel):
         refuse_staged("truncated")

@@ -100,7 +100,18 @@ def holds(dtype: str, number: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type, shape, and the layout in which the shape holds the elements."""
+    """Describe a tensor: element type, shape and layout.
+
+    Args:
+        dtype: the element type: "f32", "i8", "bool" …
+        shape: the dimensions: numbers, or names of dynamic dimensions.
+        layout: the order of the elements in memory.
+
+    Example:
+        >>> t = ag.TensorType.parse("f32[N,3,224,224]")
+        >>> t.rank, t.bind({"N": 2}).nbytes
+        (4, 1204224)
+    """
 
     dtype: str
     shape: tuple[Dim, ...]
@@ -122,7 +133,17 @@ class TensorType:
 
     @classmethod
     def parse(cls, text: str) -> TensorType:
-        """Read what `str` wrote, for example ``f32[N,3,224,224]``."""
+        """Read the text that `str` returned, for example ``f32[N,3,224,224]``.
+
+        Args:
+            text: the type as text.
+
+        Returns:
+            The type.
+
+        Raises:
+            ParseError: if the text is not a type.
+        """
         match = re.fullmatch(r"\s*(\w+)\s*(?:\[(.*)\])?\s*", text)
         if match is None or match[1] not in DTYPES | ALIASES:
             known = " ".join(DTYPES)
@@ -136,6 +157,7 @@ class TensorType:
 
     @property
     def rank(self) -> int:
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
@@ -161,15 +183,17 @@ class TensorType:
 
     @property
     def size(self) -> int:
-        """The number of elements of a static type, with the padding of its layout."""
+        """The number of elements, with the padding of the layout; all dimensions must be fixed."""
         return math.prod(self.extents)
 
     @property
     def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype of the elements."""
         return DTYPES[self.dtype]
 
     @property
     def nbytes(self) -> int:
+        """The size in bytes, with the padding of the layout; all dimensions must be fixed."""
         return self.size * self.numpy.itemsize
 
     def with_dtype(self, dtype: str) -> TensorType:
@@ -180,7 +204,14 @@ class TensorType:
         return TensorType(self.dtype, tuple(shape))
 
     def bind(self, values: Mapping[str, Dim]) -> TensorType:
-        """Put numbers, or other extents, in place of named extents."""
+        """Fix dynamic dimensions, or rename them.
+
+        Args:
+            values: numbers or other dimensions by name.
+
+        Returns:
+            The type.
+        """
         shape = tuple(dims.bind(d, values) for d in self.shape)
         return TensorType(self.dtype, shape, self.layout.bind(values))
 

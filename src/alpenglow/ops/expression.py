@@ -29,14 +29,21 @@ Operand = Any
 
 
 class Expression:
-    """A value of a graph under construction, for formulas such as ``x @ w + 1``.
+    """Write formulas such as ``x @ w + 1`` that append nodes to a graph.
 
-    `graph` is where nodes are appended, `value` the value there.  The operators take expressions of
-    the same graph, arrays of the same element type, and numbers that the element type can hold.
+    The operators take expressions of the same graph, arrays of the same element type, and numbers
+    that the element type can hold.
 
-        g = Graph("f")
-        x = Expression(g, g.input("x", "f32[8,16]"))
-        g.output("y", (2 * x - 1).value)
+    Args:
+        graph: the graph to which nodes are appended.
+        value: a value of the graph.
+
+    Example:
+        >>> g = ag.Graph("f")
+        >>> x = ag.Expression(g, g.input("x", "f32[2,3]"))
+        >>> _ = g.output("y", (2 * x - 1).value)
+        >>> ag.compile(g)(np.ones((2, 3), np.float32)).sum()
+        np.float32(6.0)
     """
 
     __slots__ = ("graph", "value")

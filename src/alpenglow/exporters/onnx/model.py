@@ -36,19 +36,31 @@ assert families, "the modules that fill the table are imported"
 def export_onnx(
     graph: Graph, path: str | Path | None = None, *, opset: int | None = None
 ) -> onnx.ModelProto:
-    """Return a graph as a model of ONNX, of operators that ONNX defines; write it to `path`.
+    """Export a graph as an ONNX model of standard operators.
 
-    Without `opset` it is the first from 21 on that has all operators and element types of the
-    graph.  Constants that a file of protobuf cannot hold, above 2 GiB, stand in a second file
-    beside it, `path` with ``.data`` behind, to which the model that is returned refers.
+    Inputs and outputs keep the names and types of the graph, and dynamic dimensions their names.  A
+    variable becomes an input with its initial value as the default, and an output `NAME_next` with
+    its new value, which the caller passes to the next call.  Hidden random inputs become random
+    operators.
 
-    Inputs and outputs have the names and types of the graph's, open extents those of its symbols.
-    A variable is an input that has its initial value where none is given, and an output, called
-    NAME_next, that has what is assigned: whoever calls the model gives that back.  Hidden random
-    inputs are none of the model's: it draws by itself.
+    Args:
+        graph: the graph.
+        path: the file to write; None: write none.  Constants above 2 GiB are written to a second
+            file, `PATH.data`.
+        opset: the version of the operators; None: the first version from 21 on that has all
+            operators and element types of the graph.
 
-    Raises UnsupportedError if the graph depends on data, or has operators that cannot be written,
-    and names all of these.
+    Returns:
+        The model; with constants above 2 GiB it refers to the second file.
+
+    Raises:
+        UnsupportedError: if the graph depends on data or has operators that ONNX lacks; it lists
+            these operators.
+
+    Example:
+        >>> model = ag.export_onnx(ag.load("model.onnx"), "copy.onnx")
+        >>> [node.op_type for node in model.graph.node]
+        ['MatMul', 'Relu', 'MatMul']
     """
     check_graph(graph)
     w, g = _written(graph, opset)
