@@ -40,13 +40,28 @@ def profile_ranges(
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Profile:
-    """Run `graph`, compiled, on samples and return the ranges and histograms of its values.
+    """Run a graph on samples and return the ranges and histograms of its values.
 
-    A sample is a mapping of input names to arrays, a tuple of arrays in the order of inputs, or the
-    array of the only input; there may be any number, of which one at a time is held.  The samples
-    of a graph with variables are the calls of one session, in order.  `progress` is called after
-    each.  Raises FeedError if there are none, or one holds NaN or infinities, UnsupportedError
-    where variables are parameters or grow.
+    Args:
+        graph: the graph; it is compiled for this processor.
+        samples: any number of samples, of which one at a time is in memory.  A sample is a dict of
+            arrays by input name, a tuple of arrays in input order, or the array of the only input.
+            For a graph with variables they are the calls of one session.
+        bins: the number of bins of each histogram.
+        threads: the number of threads; None: one for each CPU that this process may use.
+        progress: a function that is called after each sample.
+
+    Returns:
+        The profile, which `quantize` takes.
+
+    Raises:
+        FeedError: if there are no samples, or a sample holds NaN or infinities.
+        UnsupportedError: if variables are parameters or grow.
+
+    Example:
+        >>> graph = ag.load("model.onnx")
+        >>> ag.profile_ranges(graph, [np.ones((1, 8), np.float32)]).samples
+        1
     """
     check_bins(bins)
     check_graph(graph)

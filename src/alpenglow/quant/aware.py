@@ -34,15 +34,32 @@ ROUNDED = "_rounded"
 def quantization_aware(
     graph: Graph, profile: Profile | None = None, options: QuantOptions | None = None
 ) -> Graph:
-    """Return `graph` with all that `quantize` would store rounded as there, but in floats.
+    """Return a copy of a graph that rounds values in floats as `quantize` would store them.
 
-    Arguments are those of `quantize`.  The result is to be trained: gradients go straight through
-    what is rounded, and are 0 where it is limited (Bengio, Léonard and Courville, 2013; Jacob et
-    al., 2018); `Trainer.trained` then is a graph that stores.  Batch norms are not folded into
-    weights, as `quantize` does not fold them.
+    Train the copy: gradients pass through roundings unchanged, and are 0 outside the range
+    (Bengio, Léonard and Courville, 2013; Jacob et al., 2018).  `Trainer.trained` then returns the
+    quantized graph.  Batch norms are not folded into weights, as in `quantize`.
 
-    Raises OptionError where nothing would be stored, or only with options that training lacks;
-    ModelError for a profile of another graph, UnsupportedError for a graph with variables.
+    Args:
+        graph: the graph.
+        profile: the ranges that `profile_ranges` measured on this graph; None is allowed with
+            `weights_only`.
+        options: the element types and scales; None: `QuantOptions()`.
+
+    Returns:
+        The copy.
+
+    Raises:
+        OptionError: if nothing would be quantized, or an option is not supported in training.
+        ModelError: if the profile belongs to another graph.
+        UnsupportedError: if the graph has variables.
+
+    Example:
+        >>> graph = ag.load("model.onnx", {"x": (4, 8)})
+        >>> options = ag.QuantOptions(weights_only="int8")
+        >>> rounded = ag.train.quantization_aware(graph, options=options)
+        >>> sorted(ag.trainable(rounded).variables)
+        ['v', 'w']
     """
     options = options or QuantOptions()
     if options.convert_placeholders:

@@ -18,22 +18,36 @@ Compute = Literal["f32", "bf16"]
 
 @dataclass(frozen=True, slots=True)
 class QuantOptions:
-    """Options of `quantize`.
+    """Collect the options of `quantize`.
 
-    `precision` is that of activations and weights, `schema` how activations are stored (weights
-    are always symmetric), and `calibration` how their ranges are chosen; `percentile` belongs to
-    the calibration of that name.  `granularity` says what has a scale of its own: each output
-    channel ("channel"), each output of fully connected layers ("row"), or a whole weight
-    ("tensor").  `bias` is stored in i32 in steps of the sums, in i8 in steps of its own, or as it
-    is.
+    Args:
+        precision: the element type of activations and weights: "int8" or "int16".
+        schema: how activations are stored: "asymmetric", "symmetric", "symmetric_uint8" or
+            "symmetric_power2" (scales are powers of two).  Weights are always symmetric.
+        calibration: how ranges are chosen from the profile: "minmax", "percentile", "mse" (least
+            mean squared error) or "entropy".
+        percentile: the share of values in percent that the range of calibration "percentile" holds.
+        granularity: what gets a scale of its own: "channel" (each output channel), "row" (each
+            output of fully connected layers) or "tensor" (each weight).
+        bias: how biases are stored: "int32" with the scale of the accumulators, "int8" with a scale
+            of their own, or "float".
+        weights_only: "int8" or "int4" quantizes only weights and needs no profile; "none": weights
+            and activations.
+        group: the number of neighbouring inputs of an output that share a scale, with
+            `weights_only`; 0: one scale for each output.
+        compute: the element type of matrix multiplications, with `weights_only`: "f32" or "bf16".
+        keep: names of layers and values, and kinds of operators ("conv"), that are not quantized.
+        only: the names of the layers that are quantized; empty: all.
+        convert_placeholders: True passes and returns quantized inputs and outputs as integers.
 
-    `weights_only` stores weights, and nothing else, in that type; it needs no profile.  Its scales
-    are one for `group` neighbouring inputs of an output (0: one for each output), and products are
-    taken in `compute`.
+    Raises:
+        OptionError: if an option has a wrong value, or two of them exclude each other.
 
-    `keep` names what stays as it is: layers or values by name, operators by kind ("conv").
-    `only`, if not empty, names the layers that are converted.  With `convert_placeholders` inputs
-    and outputs of the graph that are quantised are given and returned so.
+    Example:
+        >>> graph = ag.load("model.onnx", {"x": (1, 8)})
+        >>> options = ag.QuantOptions(weights_only="int4", group=4)
+        >>> ag.quantize(graph, options=options).name
+        'tiny'
     """
 
     precision: Precision = "int8"
@@ -78,12 +92,12 @@ class QuantOptions:
 
     @property
     def bits(self) -> Literal[8, 16]:
-        """The bits of an activation."""
+        """The number of bits of an activation."""
         return 16 if self.precision == "int16" else 8
 
     @property
     def power2(self) -> bool:
-        """Whether scales are powers of two."""
+        """True if scales are powers of two."""
         return self.schema == "symmetric_power2"
 
     @property

@@ -21,9 +21,19 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The ranges of a graph's values, by name, seen on a number of samples.
+    """Hold the ranges of the values of a graph, measured on a number of samples.
 
-    `graph` is the fingerprint of the graph that was run: a profile of another one is refused.
+    Args:
+        graph: the fingerprint of the graph; `quantize` raises ModelError for another graph.
+        samples: the number of samples.
+        ranges: the ranges by the names of the values.
+
+    Example:
+        >>> graph = ag.load("model.onnx")
+        >>> profile = ag.profile_ranges(graph, [np.ones((1, 8), np.float32)])
+        >>> profile.save("ranges.yaml")
+        >>> ag.Profile.load("ranges.yaml").samples
+        1
     """
 
     graph: str
@@ -35,7 +45,14 @@ class Profile:
         return f"Profile({values} of graph {shown(self.graph[:12])}…, on {samples})"
 
     def check(self, g: Graph) -> None:
-        """Raise ModelError unless this is a profile of `g`."""
+        """Raise ModelError unless this is a profile of a graph.
+
+        Args:
+            g: the graph.
+
+        Raises:
+            ModelError: if the profile was measured on another graph.
+        """
         digest = fingerprint(g)
         if digest != self.graph:
             raise ModelError(
@@ -45,12 +62,26 @@ class Profile:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the profile to a YAML file."""
+        """Write the profile to a YAML file.
+
+        Args:
+            path: the file to write or replace.
+        """
         Path(path).write_text(self.text(), encoding="utf-8")
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Profile:
-        """Read a profile from a file.  Raises ParseError if the file holds none."""
+        """Read a profile from a file.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The profile.
+
+        Raises:
+            ParseError: if the file is not a profile.
+        """
         try:
             return Profile.parse(Path(path).read_text(encoding="utf-8"))
         except UnicodeDecodeError:
@@ -59,7 +90,11 @@ class Profile:
             raise error.located(file=str(path)) from None
 
     def text(self) -> str:
-        """Return the profile as YAML: a mapping for each value, above it a line of blocks."""
+        """Return the profile as YAML, with a histogram of block characters above each value.
+
+        Returns:
+            The text, which `parse` reads.
+        """
         values: dict[str, Entry] = {name: _entry(r) for name, r in self.ranges.items()}
         document: dict[str, Entry] = {
             "format": FORMAT, "graph": "sha256-" + self.graph, "samples": self.samples,
@@ -70,7 +105,17 @@ class Profile:
 
     @staticmethod
     def parse(text: str) -> Profile:
-        """Read what `text` returned."""
+        """Read the text of a profile.
+
+        Args:
+            text: the text that the method `text` returned.
+
+        Returns:
+            The profile.
+
+        Raises:
+            ParseError: if the text is not a profile.
+        """
         document = parsed(text)
         if document.get("format") != FORMAT:
             raise ParseError(f"format is {document.get('format')!r}, expected {FORMAT}")
