@@ -32,9 +32,29 @@ def dense(
     g: Graph, x: Value, outputs: int, name: str, seed: int = 0, gain: float = 1.0,
     bias: bool = True,
 ) -> Value:  # fmt: skip
-    """Return x[…, K] times weight[K, outputs], plus bias[outputs] if there is one.
+    """Append a fully connected layer: x[…, K] times weight[K, outputs], plus bias[outputs].
 
-    Raises TypeRuleError where x is no tensor of floats, or K is open.
+    Args:
+        g: the graph.
+        x: a tensor of floats, whose last axis is fixed.
+        outputs: the size of the last axis of the result.
+        name: the prefix of the parameters, as in `NAME.weight`.
+        seed: the seed of the initial weights.
+        gain: the factor of the initial weights.
+        bias: False leaves out the bias.
+
+    Returns:
+        The result.
+
+    Raises:
+        TypeRuleError: if `x` is not a tensor of floats, or its last axis is dynamic.
+
+    Example:
+        >>> g = ag.Graph("layer")
+        >>> ag.train.dense(g, g.input("x", "f32[4,8]"), 3, "fc").type
+        f32[4,3]
+        >>> list(g.variables)
+        ['fc.weight', 'fc.bias']
     """
     inputs = _extent("dense", name, x, -1)
     _check_count("dense", name, outputs)
@@ -51,12 +71,31 @@ def conv(
     g: Graph, x: Value, outputs: int, kernel: int, name: str, stride: int = 1,
     pad: int | None = None, seed: int = 0, gain: float = 1.0, bias: bool = True,
 ) -> Value:  # fmt: skip
-    """Return x[N, C, …] convolved by weight[outputs, C, kernel, …], plus bias[outputs] if there is
-    one.
+    """Append a convolution of x[N, C, …] by weight[outputs, C, kernel, …], plus bias[outputs].
 
-    `pad` zeros stand on all sides, by default kernel // 2: with an odd kernel and a stride of 1 the
-    result is as large as x.  Raises TypeRuleError where x is no such tensor of floats, or C is
-    open.
+    Args:
+        g: the graph.
+        x: a tensor of floats, whose axis of channels is fixed.
+        outputs: the number of channels of the result.
+        kernel: the size of the kernel along each spatial axis.
+        name: the prefix of the parameters, as in `NAME.weight`.
+        stride: the stride along each spatial axis.
+        pad: the number of zeros on each side; None: kernel // 2, which keeps the size of `x` for an
+            odd kernel and a stride of 1.
+        seed: the seed of the initial weights.
+        gain: the factor of the initial weights.
+        bias: False leaves out the bias.
+
+    Returns:
+        The result.
+
+    Raises:
+        TypeRuleError: if `x` is not such a tensor, or its number of channels is dynamic.
+
+    Example:
+        >>> g = ag.Graph("layer")
+        >>> ag.train.conv(g, g.input("x", "f32[1,3,8,8]"), 16, 3, "conv", stride=2).type
+        f32[1,16,4,4]
     """
     if x.type.rank < 3:
         raise TypeRuleError(f"conv '{name}': x is {x.type}, expected [N, C, …] with a spatial axis")
@@ -75,10 +114,25 @@ def conv(
 
 
 def max_pool(g: Graph, x: Value, kernel: int, stride: int | None = None, pad: int = 0) -> Value:
-    """Return the largest elements of x[N, C, …] in windows of kernel by kernel, `stride` apart, by
-    default side by side; `pad` places around x hold nothing.
+    """Append a maximum over windows of the spatial axes of x[N, C, …]; it has no parameters.
 
-    It has no parameters.  Raises TypeRuleError where x has no spatial axis.
+    Args:
+        g: the graph.
+        x: a tensor with spatial axes.
+        kernel: the size of the window along each spatial axis.
+        stride: the stride of the window; None: `kernel`.
+        pad: the number of positions on each side that are ignored.
+
+    Returns:
+        The result.
+
+    Raises:
+        TypeRuleError: if `x` has no spatial axis.
+
+    Example:
+        >>> g = ag.Graph("layer")
+        >>> ag.train.max_pool(g, g.input("x", "f32[1,16,8,8]"), 2).type
+        f32[1,16,4,4]
     """
     if x.type.rank < 3:
         raise TypeRuleError(f"max_pool: x is {x.type}, expected [N, C, …] with a spatial axis")
@@ -89,12 +143,32 @@ def max_pool(g: Graph, x: Value, kernel: int, stride: int | None = None, pad: in
 def batch_norm(
     g: Graph, x: Value, name: str, momentum: float = 0.9, epsilon: float = 1e-5
 ) -> Value:
-    """Return x[N, C, …] normalised by the mean and variance of the batch, times weight[C], plus
-    bias[C]; running_mean[C] and running_var[C] are kept for use, `momentum` times what they were
-    and the rest those of the batch (Ioffe and Szegedy, 2015).
+    """Append a batch norm of x[N, C, …] with weight[C] and bias[C] (Ioffe and Szegedy, 2015).
 
-    PyTorch's momentum is 1 less this one, and its running variance that of a sample.
-    Raises TypeRuleError where x is no such tensor of floats, or C is open.
+    Training normalises by the mean and variance of the batch and updates running_mean[C] and
+    running_var[C], which the trained model uses.  The running variance is divided by the number of
+    elements, not by one less.
+
+    Args:
+        g: the graph.
+        x: a tensor of floats, whose axis of channels is fixed.
+        name: the prefix of the parameters, as in `NAME.weight`.
+        momentum: the share of the old running values that an update keeps; PyTorch's `momentum` is
+            1 less this number.
+        epsilon: the number added to the variance.
+
+    Returns:
+        The result.
+
+    Raises:
+        TypeRuleError: if `x` is not such a tensor, or its number of channels is dynamic.
+
+    Example:
+        >>> g = ag.Graph("layer")
+        >>> ag.train.batch_norm(g, g.input("x", "f32[4,16,8,8]"), "bn").type
+        f32[4,16,8,8]
+        >>> list(g.variables)
+        ['bn.weight', 'bn.bias', 'bn.running_mean', 'bn.running_var']
     """
     channels = _extent("batch_norm", name, x, 1)
     scale, bias, mean, variance = (
@@ -109,10 +183,26 @@ def batch_norm(
 
 
 def layer_norm(g: Graph, x: Value, name: str, epsilon: float = 1e-5) -> Value:
-    """Return x[…, K] less its mean, over its deviation, along the last axis, times weight[K], plus
-    bias[K] (Ba, Kiros and Hinton, 2016).
+    """Append a layer norm of the last axis of x[…, K], with weight[K] and bias[K].
 
-    Raises TypeRuleError where x is no tensor of floats, or K is open.
+    Ba, Kiros and Hinton (2016) describe the method.
+
+    Args:
+        g: the graph.
+        x: a tensor of floats, whose last axis is fixed.
+        name: the prefix of the parameters, as in `NAME.weight`.
+        epsilon: the number added to the variance.
+
+    Returns:
+        The result.
+
+    Raises:
+        TypeRuleError: if `x` is not a tensor of floats, or its last axis is dynamic.
+
+    Example:
+        >>> g = ag.Graph("layer")
+        >>> ag.train.layer_norm(g, g.input("x", "f32[4,8]"), "norm").type
+        f32[4,8]
     """
     width = _extent("layer_norm", name, x, -1)
     scale = _filled(g, f"{name}.weight", width, 1, x)
@@ -123,10 +213,26 @@ def layer_norm(g: Graph, x: Value, name: str, epsilon: float = 1e-5) -> Value:
 def embedding(
     g: Graph, indices: Value, count: int, width: int, name: str, seed: int = 0, spread: float = 1.0
 ) -> Value:
-    """Return rows of weight[count, width], f32, by integer indices[…]; its elements have the
-    deviation `spread`.
+    """Append a gather of rows of weight[count, width], f32, by integer indices.
 
-    An index that is out of range is a FeedError of the step.
+    An index out of range raises FeedError in the step.
+
+    Args:
+        g: the graph.
+        indices: a tensor of integers.
+        count: the number of rows.
+        width: the number of elements of a row.
+        name: the prefix of the parameter `NAME.weight`.
+        seed: the seed of the initial weights.
+        spread: the standard deviation of the initial weights.
+
+    Returns:
+        The rows, of the shape of `indices` with an axis `width` at its end.
+
+    Example:
+        >>> g = ag.Graph("layer")
+        >>> ag.train.embedding(g, g.input("tokens", "i64[4,10]"), 1000, 64, "words").type
+        f32[4,10,64]
     """
     for extent in (count, width):
         _check_count("embedding", name, extent)

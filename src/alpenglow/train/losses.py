@@ -40,12 +40,31 @@ def cross_entropy(
     g: Graph, logits: Value, labels: Value, weight: Value | None = None,
     ignore: int | None = None, axis: int = 1,
 ) -> Value:  # fmt: skip
-    """Return the mean of -log softmax(logits[N, C, …]) at the labels[N, …], integers below C.
+    """Append the mean cross entropy of logits[N, C, …] and labels[N, …].
 
-    Classes lie along an `axis` of the logits that the labels do not have: 1 as in PyTorch, or -1 as
-    in a model of language.  With a `weight`[C] it is the mean weighted by those of the labels;
-    labels that are `ignore` do not count.  Others that are no class are a FeedError of the step.
-    Raises TypeRuleError where labels have other extents than logits besides.
+    A label outside 0 to C - 1 raises FeedError in the step.
+
+    Args:
+        g: the graph.
+        logits: a tensor of floats.
+        labels: integers from 0 to C - 1.
+        weight: the weights of the classes, [C]; each label then counts by its weight.
+        ignore: a label that does not count; None: all count.
+        axis: the axis of the classes: 1 as in PyTorch, or -1 for language models.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        TypeRuleError: if the other dimensions of logits and labels differ.
+
+    Example:
+        >>> g = ag.Graph("loss")
+        >>> logits, labels = g.input("logits", "f32[2,3]"), g.input("labels", "i64[2]")
+        >>> _ = g.output("loss", ag.train.cross_entropy(g, logits, labels))
+        >>> loss = ag.compile(g)(np.zeros((2, 3), np.float32), np.array([0, 2]))
+        >>> round(float(loss), 3)
+        1.099
     """
     logits, labels = _in_rows(g, "cross_entropy", logits, labels, axis)
     classes = logits.type.shape[1]
@@ -64,17 +83,31 @@ def ctc(
     g: Graph, logits: Value, labels: Value, input_lengths: Value, label_lengths: Value,
     blank: int = 0, zero_infinity: bool = False,
 ) -> Value:  # fmt: skip
-    """Return the mean of -log of how probable labels are, without a word on when each comes.
+    """Append the mean CTC loss: -log of the probability of labels without an alignment.
 
-    logits[T, N, C] score the classes of each step, as in PyTorch, and as recurrent layers leave
-    them; labels[N, S] are integers below C, none of them `blank`.  Of sequence n the first
-    input_lengths[n] steps count, and the first label_lengths[n] labels: what is behind may be any.
-    Lengths and labels that are out of range are a FeedError of the step.
+    Each loss is divided by the number of its labels, if there are any, before the mean is taken
+    (PyTorch's `mean`).  The loss of labels that no path through the steps produces is infinite; its
+    gradient is 0.  Lengths and labels out of range raise FeedError in the step (Graves et al.,
+    2006).
 
-    Each loss is divided by the number of its labels, if there is one, before the mean is taken
-    (PyTorch's `mean`).  That of labels which no path through the steps gives, as they are more than
-    steps or equal ones leave no room for blanks, is infinite, or 0 with `zero_infinity`; its
-    gradient is 0 either way.  (Graves, Fernández, Gomez and Schmidhuber, 2006.)
+    Args:
+        g: the graph.
+        logits: scores [T, N, C] of the classes of each step.
+        labels: integers [N, S] from 0 to C - 1, none of them `blank`.
+        input_lengths: the number of steps [N] of each sequence; the others are ignored.
+        label_lengths: the number of labels [N] of each sequence; the others are ignored.
+        blank: the class between labels.
+        zero_infinity: True replaces infinite losses by 0.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> g = ag.Graph("loss")
+        >>> logits, labels = g.input("logits", "f32[5,2,4]"), g.input("labels", "i64[2,2]")
+        >>> steps, counts = g.input("steps", "i64[2]"), g.input("counts", "i64[2]")
+        >>> ag.train.ctc(g, logits, labels, steps, counts).type
+        f32[]
     """
     if logits.type.rank != 3 or labels.type.rank != 2:
         raise TypeRuleError(
@@ -107,28 +140,91 @@ def ctc(
 
 
 def mse(g: Graph, x: Value, y: Value) -> Value:
-    """Return the mean of (x - y)²."""
+    """Append the mean squared error: the mean of (x - y)².
+
+    Args:
+        g: the graph.
+        x: a tensor of floats.
+        y: a tensor of the same type.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> g = ag.Graph("loss")
+        >>> _ = g.output("loss", ag.train.mse(g, g.input("x", "f32[2]"), g.input("y", "f32[2]")))
+        >>> float(ag.compile(g)(np.array([1, 2], np.float32), np.array([1, 4], np.float32)))
+        2.0
+    """
     apart = g(Sub(), x, y)
     return _mean(g, g(Mul(), apart, apart))
 
 
 def l1(g: Graph, x: Value, y: Value) -> Value:
-    """Return the mean of |x - y|."""
+    """Append the mean absolute error: the mean of `abs(x - y)`.
+
+    Args:
+        g: the graph.
+        x: a tensor of floats.
+        y: a tensor of the same type.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> g = ag.Graph("loss")
+        >>> _ = g.output("loss", ag.train.l1(g, g.input("x", "f32[2]"), g.input("y", "f32[2]")))
+        >>> float(ag.compile(g)(np.array([1, 2], np.float32), np.array([1, 4], np.float32)))
+        1.0
+    """
     return _mean(g, g(Abs(), g(Sub(), x, y)))
 
 
 def binary_cross_entropy(g: Graph, logits: Value, y: Value) -> Value:
-    """Return the mean of -y log s - (1 - y) log(1 - s), s the sigmoid of the logits, y from 0 to 1.
+    """Append the mean binary cross entropy of logits x and probabilities y.
 
-    It is softplus(x) - x y, which nowhere overflows.
+    It is computed as softplus(x) - x y, which does not overflow.
+
+    Args:
+        g: the graph.
+        logits: a tensor of floats.
+        y: probabilities from 0 to 1, of the same type.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> g = ag.Graph("loss")
+        >>> x, y = g.input("x", "f32[2]"), g.input("y", "f32[2]")
+        >>> _ = g.output("loss", ag.train.binary_cross_entropy(g, x, y))
+        >>> zeros = np.zeros(2, np.float32)
+        >>> round(float(ag.compile(g)(zeros, zeros)), 3)
+        0.693
     """
     return _mean(g, g(Sub(), g(Softplus(), logits), g(Mul(), logits, y)))
 
 
 def triplet(g: Graph, anchor: Value, near: Value, far: Value, margin: float = 1.0) -> Value:
-    """Return the mean of max(0, |anchor - near| - |anchor - far| + margin) over rows[N, D].
+    """Append the mean triplet loss: anchors should be nearer to `near` than to `far`.
 
-    (Schroff, Kalenichenko and Philbin, 2015; lengths, not their squares, as in PyTorch.)
+    The loss of a row is max(0, d(anchor, near) - d(anchor, far) + margin), where d is the Euclidean
+    distance, not squared, as in PyTorch (Schroff, Kalenichenko and Philbin, 2015).
+
+    Args:
+        g: the graph.
+        anchor: rows of floats [N, D].
+        near: rows that should be near to the anchors.
+        far: rows that should be far from the anchors.
+        margin: the difference of distances from which the loss is 0.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> g = ag.Graph("loss")
+        >>> rows = [g.input(name, "f32[4,8]") for name in ("anchor", "near", "far")]
+        >>> ag.train.triplet(g, *rows).type
+        f32[]
     """
 
     def length(x: Value) -> Value:
@@ -141,8 +237,24 @@ def triplet(g: Graph, anchor: Value, near: Value, far: Value, margin: float = 1.
 
 
 def accuracy(g: Graph, logits: Value, labels: Value, axis: int = 1) -> Value:
-    """Return the share of rows of logits[N, C, …] whose largest element is that at the label;
-    classes lie along an `axis`, as those of `cross_entropy`."""
+    """Append the share of rows of logits[N, C, …] whose largest element is at the label.
+
+    Args:
+        g: the graph.
+        logits: a tensor of floats.
+        labels: integers from 0 to C - 1.
+        axis: the axis of the classes.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> g = ag.Graph("loss")
+        >>> logits, labels = g.input("logits", "f32[2,3]"), g.input("labels", "i64[2]")
+        >>> _ = g.output("accuracy", ag.train.accuracy(g, logits, labels))
+        >>> float(ag.compile(g)(np.eye(2, 3, dtype=np.float32), np.array([0, 2])))
+        0.5
+    """
     logits, labels = _in_rows(g, "accuracy", logits, labels, axis)
     best = g(ArgMax(1, False), logits)
     hits = g(Equal(), as_type(g, best, labels.type.dtype), labels)
@@ -150,10 +262,24 @@ def accuracy(g: Graph, logits: Value, labels: Value, axis: int = 1) -> Value:
 
 
 def dropout(g: Graph, x: Value, share: float, seed: int = 0) -> Value:
-    """Return x with a `share` of its elements 0, others in each step, and the rest made larger.
+    """Append a dropout: set a share of the elements to 0 in each step and scale up the others.
 
-    What is dropped is told by the seed, the number of the step and how many there are before it in
-    the graph, so a run can be repeated bit for bit.  A trained graph has no dropout any more.
+    Seed, number of the step and number of dropouts before determine the elements, so a run can be
+    repeated bit for bit.  `Trainer.trained` removes dropouts.
+
+    Args:
+        g: the graph.
+        x: a tensor of floats.
+        share: the share of elements that become 0, from 0 to below 1.
+        seed: the seed.
+
+    Returns:
+        The result.
+
+    Example:
+        >>> g = ag.Graph("layer")
+        >>> ag.train.dropout(g, g.input("x", "f32[4,8]"), 0.1).type
+        f32[4,8]
     """
     before = sum(isinstance(n.op, Dropout) for n in g.nodes)
     own = g.constant(np.array([zlib.crc32(b"%d %d" % (seed, before))], np.uint32))

@@ -20,13 +20,22 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """The base of all; `rate` is the learning rate where no schedule says another."""
+    """Define how a step changes a parameter; the base of all optimizers.
+
+    Args:
+        rate: the learning rate; a schedule of the `Trainer` multiplies it.
+
+    Example:
+        >>> optimizer = ag.train.SGD(rate=0.1, momentum=0.9)
+        >>> isinstance(optimizer, ag.train.Optimizer), optimizer.remembers
+        (True, ('velocity',))
+    """
 
     rate: float
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """The names of what is remembered of a parameter."""
+        """The names of the values that the optimizer stores for each parameter."""
         return ()
 
     def __post_init__(self) -> None:
@@ -44,9 +53,15 @@ class Optimizer(ABC):
                 )
 
     def numbers(self, m: Any, rate: Any, step: Any) -> dict[str, Any]:
-        """Return the scalars that the formula takes, of `rate` and `step`, which counts from 1.
+        """Return the scalars of the formula, in f64.
 
-        All are f64.
+        Args:
+            m: the functions of the formula, which append to a graph.
+            rate: the learning rate of the step.
+            step: the number of the step, from 1.
+
+        Returns:
+            The scalars by name.
         """
         return {"rate": rate}
 
@@ -54,14 +69,37 @@ class Optimizer(ABC):
     def update(
         self, m: Any, w: Any, dw: Any, state: State, numbers: Mapping[str, Any]
     ) -> tuple[Any, State]:
-        """Return the new value of a parameter and what is remembered of it then."""
+        """Return the new value of a parameter, and the values stored for it.
+
+        Args:
+            m: the functions of the formula, which append to a graph.
+            w: the parameter.
+            dw: its gradient.
+            state: the values stored for it, by name.
+            numbers: the scalars that `numbers` returned.
+
+        Returns:
+            The new parameter, and the new stored values by name.
+        """
 
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """w' = w - rate v, with v' = momentum v + g and g = dw + decay w + l1 sign(w).
+    """Subtract the learning rate times the gradient, with momentum: w' = w - rate v'.
 
-    With `nesterov` w' = w - rate (g + momentum v').  Without momentum nothing is remembered.
+    The velocity is v' = momentum v + g, the gradient g = dw + decay w + l1 sign(w).  Without
+    momentum no values are stored.
+
+    Args:
+        rate: the learning rate.
+        momentum: the share of the velocity that a step keeps.
+        nesterov: True uses w' = w - rate (g + momentum v').
+        decay: the factor of the L2 penalty.
+        l1: the factor of the L1 penalty.
+
+    Example:
+        >>> ag.train.SGD(rate=0.1, momentum=0.9, decay=1e-4).momentum
+        0.9
     """
 
     momentum: float = 0.0
@@ -89,8 +127,22 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """w' = w - rate (v / (1 - beta1^t)) / (sqrt(h / (1 - beta2^t)) + epsilon), where v and h are
-    running means of the gradient g = dw + decay w and of its square (Kingma and Ba, 2015)."""
+    """Scale steps by running means of the gradient and of its square (Kingma and Ba, 2015).
+
+    w' = w - rate (v / (1 - beta1^t)) / (sqrt(h / (1 - beta2^t)) + epsilon), where v and h are
+    running means of g = dw + decay w and of g².
+
+    Args:
+        rate: the learning rate.
+        beta1: the share of v that a step keeps.
+        beta2: the share of h that a step keeps.
+        epsilon: the number added to the root.
+        decay: the factor of the L2 penalty.
+
+    Example:
+        >>> ag.train.Adam().rate
+        0.001
+    """
 
     rate: float = 1e-3
     beta1: float = 0.9
@@ -120,7 +172,21 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam of dw alone, after w has become (1 - rate decay) w (Loshchilov and Hutter, 2019)."""
+    """Apply Adam to the gradient dw alone, after w is multiplied by 1 - rate decay.
+
+    Loshchilov and Hutter (2019) describe the method.
+
+    Args:
+        rate: the learning rate.
+        beta1: the share of the mean gradient that a step keeps.
+        beta2: the share of the mean square that a step keeps.
+        epsilon: the number added to the root.
+        decay: the factor of the weight decay.
+
+    Example:
+        >>> ag.train.AdamW(rate=3e-4).decay
+        0.01
+    """
 
     decay: float = 1e-2
 
@@ -134,8 +200,23 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
-    """w' = w - rate v, with v' = momentum v + g / (sqrt(h) + epsilon), where h is a running mean of
-    the square of g = dw + decay w, less the square of that of g if `centred` (Hinton, 2012)."""
+    """Divide gradients by the root of the running mean of their squares (Hinton, 2012).
+
+    w' = w - rate v', with v' = momentum v + g / (sqrt(h) + epsilon), where h is the running mean of
+    the square of g = dw + decay w.
+
+    Args:
+        rate: the learning rate.
+        alpha: the share of h that a step keeps.
+        epsilon: the number added to the root.
+        momentum: the share of the velocity v that a step keeps.
+        centred: True subtracts the square of the running mean of g from h.
+        decay: the factor of the L2 penalty.
+
+    Example:
+        >>> ag.train.RMSprop(centred=True).alpha
+        0.99
+    """
 
     rate: float = 1e-2
     alpha: float = 0.99
@@ -166,8 +247,21 @@ class RMSprop(Optimizer):
 
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
-    """w' = w - rate / (1 + (t - 1) slowing) g / (sqrt(h) + epsilon), where h is the sum of the
-    squares of all g = dw + decay w (Duchi, Hazan and Singer, 2011)."""
+    """Divide gradients by the root of the sum of their squares (Duchi, Hazan and Singer, 2011).
+
+    w' = w - rate / (1 + (t - 1) slowing) g / (sqrt(h) + epsilon), where h is the sum of the squares
+    of all g = dw + decay w.
+
+    Args:
+        rate: the learning rate.
+        epsilon: the number added to the root.
+        slowing: the factor by which the rate falls with the number t of the step.
+        decay: the factor of the L2 penalty.
+
+    Example:
+        >>> ag.train.Adagrad().rate
+        0.01
+    """
 
     rate: float = 1e-2
     epsilon: float = 1e-10

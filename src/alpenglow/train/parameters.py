@@ -25,13 +25,28 @@ Statistics = Literal["batch", "running"]
 def trainable(
     graph: Graph | StagedModel, names: str | Iterable[str] = "*", statistics: Statistics = "batch"
 ) -> Graph:
-    """Return a copy of a graph in which constants are parameters: variables to be trained.
+    """Return a copy of a graph in which constants become parameters, variables to be trained.
 
-    These are the constants of floats with a name and an axis that match one of the patterns
-    `names`, but for the running means and variances of batch norms.  With `statistics` batch, a
-    batch norm whose scale is trained normalises by the mean and variance of the batch, and keeps
-    running ones; with running it uses those that it has.  Raises OptionError where a pattern
-    matches nothing, UnsupportedError for a model whose graph depends on its data.
+    Parameters are constants of floats with at least one axis whose names match; running means and
+    variances of batch norms are excluded.
+
+    Args:
+        graph: the graph.
+        names: a pattern for names of constants, or several, as ``"*.weight"``.
+        statistics: "batch" lets batch norms with a trained scale use the mean and variance of the
+            batch, and update running ones; "running" uses the ones of the graph.
+
+    Returns:
+        The copy.
+
+    Raises:
+        OptionError: if a pattern matches no constant.
+        UnsupportedError: if the graph of the model depends on its data.
+
+    Example:
+        >>> graph = ag.trainable(ag.load("model.onnx"), "w")
+        >>> list(graph.variables)
+        ['w']
     """
     if isinstance(graph, StagedModel):
         refuse_staged("trained")

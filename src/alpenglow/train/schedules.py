@@ -19,14 +19,36 @@ def constant() -> Schedule:
 
 
 def warmup(steps: int, then: Schedule | None = None) -> Schedule:
-    """Go from 1/`steps` to 1 in so many steps, and on as `then` says of the steps after them."""
+    """Return a schedule that rises from 1/`steps` to 1.
+
+    Args:
+        steps: the number of steps of the rise.
+        then: the schedule after it, whose steps count from its start; None: 1.
+
+    Returns:
+        The schedule, a factor of the learning rate by the number of the step.
+
+    Example:
+        >>> schedule = ag.train.warmup(100, then=ag.train.cosine(900))
+    """
     _check(steps)
     later = then or constant()
     return lambda step: (step + 1) / steps if step < steps else later(step - steps)
 
 
 def cosine(steps: int, least: float = 0.0) -> Schedule:
-    """Go from 1 to `least` along half a cosine in so many steps (Loshchilov and Hutter, 2017)."""
+    """Return a schedule that falls from 1 along half a cosine (Loshchilov and Hutter, 2017).
+
+    Args:
+        steps: the number of steps of the fall.
+        least: the factor from then on.
+
+    Returns:
+        The schedule, a factor of the learning rate by the number of the step.
+
+    Example:
+        >>> schedule = ag.train.cosine(1000, least=0.01)
+    """
     _check(steps)
 
     def share(step: int) -> float:
@@ -37,7 +59,17 @@ def cosine(steps: int, least: float = 0.0) -> Schedule:
 
 
 def steps(factors: Mapping[int, float]) -> Schedule:
-    """Multiply by factors, each from a step on: ``{1000: 0.1, 2000: 0.1}``."""
+    """Return a schedule that multiplies the learning rate by factors from given steps on.
+
+    Args:
+        factors: factors by the numbers of the steps: ``{1000: 0.1, 2000: 0.1}``.
+
+    Returns:
+        The schedule, a factor of the learning rate by the number of the step.
+
+    Example:
+        >>> schedule = ag.train.steps({1000: 0.1, 2000: 0.1})
+    """
     return lambda step: math.prod(f for begin, f in factors.items() if step >= begin)
 
 

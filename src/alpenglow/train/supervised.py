@@ -26,11 +26,26 @@ LABELS = "labels"
 def supervise(graph: Graph, loss: Loss, output: str | None = None, axis: int = 1) -> Graph:
     """Return a copy of a graph with an input `labels` and an output `loss`.
 
-    The loss is that of an output, by default the first.  By cross entropy it is of logits[N, C, …]
-    with labels i64[N, …], and then there is an output `accuracy` too; classes lie along an `axis`
-    of the logits, which labels do not have.  By the others it is of an output with labels of its
-    type.  Raises OptionError where a name is wrong or there is no such axis, TypeRuleError where
-    the output is not what the loss takes.
+    With the loss "cross-entropy", `labels` are i64[N, …], and there is an output `accuracy`.  With
+    the others, `labels` have the type of the output.
+
+    Args:
+        graph: the graph.
+        loss: "cross-entropy", "binary-cross-entropy", "mse" or "l1".
+        output: the name of the output that is compared with labels; None: the first.
+        axis: the axis of the classes, with "cross-entropy".
+
+    Returns:
+        The copy.
+
+    Raises:
+        OptionError: if a name or the axis is wrong.
+        TypeRuleError: if the loss does not take the type of the output.
+
+    Example:
+        >>> graph = ag.train.supervise(ag.load("model.onnx"), "cross-entropy")
+        >>> list(graph.inputs), list(graph.outputs)
+        (['x', 'labels'], ['y', 'loss', 'accuracy'])
     """
     g = graph.copy()
     outputs = g.callers_outputs()

@@ -38,7 +38,19 @@ BATCH = 32
 
 @dataclass
 class Epoch:
-    """What came of going through the data once: means over batches, and over what was held back."""
+    """Report one pass over the data.
+
+    Args:
+        number: the number of the epoch, from 0.
+        steps: the number of steps of the epoch.
+        seconds: the time of the epoch in seconds.
+        means: the means of the scalar outputs over the batches.
+        held: the same over the data that were held back.
+
+    Example:
+        >>> ag.train.Epoch(0, 100, 2.5, {"loss": 0.25}).means["loss"]
+        0.25
+    """
 
     number: int
     steps: int
@@ -53,14 +65,34 @@ class Epoch:
 
 
 class Trainer:
-    """Trains the parameters of a graph: variables of floats that it does not assign.
+    """Train the parameters of a graph: its variables of floats that it does not assign.
 
-    `loss` names the output that is to become small, a scalar.  A step feeds the other inputs of
-    the graph, and returns its outputs.  `schedule` says which share of the optimizer's rate a step
-    takes.  `clip`, `accumulate` and `guard` are those of `Rules`; `options` are those of `compile`.
+    Args:
+        graph: the graph, for example of `supervise`.
+        loss: the name of the scalar output to minimise.
+        optimizer: the optimizer.
+        schedule: the factor of the learning rate by the number of the step; None: 1.
+        clip: the largest norm of the gradient of all parameters together; None: no limit.
+        accumulate: the number of batches whose gradients are averaged for one change of parameters.
+        guard: True changes no parameter in a step whose loss or gradient is infinite or NaN.
+        target: the target of the code.
+        threads: the number of threads; None: one for each CPU that this process may use.
+        options: the options of the compiler; None: `Options()`.
 
-    Raises TypeRuleError where the loss is no scalar, OptionError where there is nothing to train
-    or a parameter has no part in the loss, UnsupportedError where an operator has no gradient.
+    Raises:
+        TypeRuleError: if the loss is not a scalar.
+        OptionError: if there are no parameters, or the loss does not depend on one of them.
+        UnsupportedError: if an operator has no gradient.
+
+    Example:
+        >>> graph = ag.trainable(ag.load("model.onnx", {"x": (16, 8)}))
+        >>> graph = ag.train.supervise(graph, "cross-entropy")
+        >>> trainer = ag.train.Trainer(graph, "loss", ag.train.SGD(rate=0.1))
+        >>> x = np.eye(16, 8, dtype=np.float32)
+        >>> [epoch] = trainer.fit({"x": x, "labels": x[:, :4].argmax(1)})
+        >>> exe = ag.compile(trainer.trained())
+        >>> list(exe.outputs)
+        ['y']
     """
 
     def __init__(
@@ -109,14 +141,22 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """How many steps have been taken: the session counts them, with what they change."""
+        """The number of steps taken; the session counts them."""
         return int(self.session.variables[STEP])
 
     def step(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Take a step by one batch, and return the outputs of the graph.
+        """Run one step on a batch and return the outputs of the graph.
 
-        Raises FeedError where the feeds do not fit, and TrainingError where the loss or a gradient
-        is infinite or NaN: then, with `guard`, nothing has changed.
+        Args:
+            feeds: an array for each input by name.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            FeedError: if an array does not fit.
+            TrainingError: if the loss or a gradient is infinite or NaN; with `guard`, no parameter
+                has changed.
         """
         for name, op in self._ranges:  # before anything changes
             if name in feeds:
@@ -154,13 +194,27 @@ class Trainer:
         report: Callable[[Epoch], None] | None = None,
         progress: Callable[[int, int, Mapping[str, float]], None] | None = None,
     ) -> list[Epoch]:
-        """Go through data `epochs` times in all, from where the steps so far have come.
+        """Run steps on all data, until `epochs` epochs in all are done.
 
-        Arrays are shuffled by the `seed`, in each epoch anew, and cut into batches of `batch`
-        samples, by default as many as the graph's inputs have, or 32; what is left over is dropped.
-        After each epoch what is `held` back is evaluated, and a checkpoint is written, also after
-        `every` so many steps.  `report` is told of each epoch, `progress` of each step: how many
-        there have been, how many there will be or 0, and the means so far.
+        The steps taken so far count: after `load`, training continues where the checkpoint was
+        written.  A checkpoint is written after each epoch.
+
+        Args:
+            data: arrays by input name, whose first axis is the sample; or batches: a list of dicts,
+                or a function that returns the batches of an epoch.
+            epochs: the number of epochs in all.
+            batch: the number of samples of a batch; None: the batch size of the graph, or 32.
+                Samples that fill no batch are dropped.
+            seed: the seed of the order of samples in each epoch; None keeps the order.
+            held: data that are evaluated after each epoch.
+            checkpoint: the file of checkpoints; None: none are written.
+            every: the number of steps between further checkpoints; 0: none.
+            report: a function that is called with each epoch.
+            progress: a function that is called after each step with the number of steps, the number
+                of all steps or 0, and the means so far.
+
+        Returns:
+            The epochs of this call.
         """
         if epochs < 1:
             raise OptionError(f"epochs is {epochs}, expected 1 or more")
@@ -205,10 +259,18 @@ class Trainer:
         return Epoch(number, steps, time.perf_counter() - began, means.found())
 
     def evaluate(self, data: Data, batch: int | None = None) -> dict[str, float]:
-        """Return the means of all scalar outputs over data: with running statistics, without
-        dropout.
+        """Return the means of all scalar outputs, with running statistics and without dropout.
 
-        Raises FeedError where the graph has a batch of a fixed size and data are no multiple of it.
+        Args:
+            data: data as `fit` takes them.
+            batch: the number of samples of a batch; None: as in `fit`.
+
+        Returns:
+            The means by name.
+
+        Raises:
+            FeedError: if the graph has a fixed batch size that does not divide the number of
+                samples.
         """
         if self._evaluation is None:
             self._evaluation = self._make(inference(self.model)).session()
@@ -237,16 +299,25 @@ class Trainer:
     # ── what comes of it ──
 
     def values(self) -> dict[str, Array]:
-        """Return copies of the parameters, and of running statistics, by name."""
+        """Return copies of the parameters and running statistics.
+
+        Returns:
+            The arrays by name.
+        """
         held = self.session.variables
         return {name: held[name] for name in self.model.initial}
 
     def trained(self, outputs: Sequence[str] | None = None) -> Graph:
-        """Return the model as it is used, with what was learned as constants.
+        """Return the trained model, with parameters as constants.
 
-        `outputs` are those that it keeps, by default all that need no more inputs than one of
-        them: those but losses and what else is compared with labels.  What `quantization_aware`
-        rounds is stored in few bits.
+        Values that `quantization_aware` rounded are stored quantized.
+
+        Args:
+            outputs: the names of the outputs to keep; None: all that need no more inputs than one
+                of them, which excludes losses and other outputs that need labels.
+
+        Returns:
+            The graph.
         """
         g = inference(self.model, outputs or self._predictions())
         values = self.values()
@@ -261,13 +332,24 @@ class Trainer:
         return [name for name, count in needs.items() if count == min(needs.values())]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint: all that a run goes on from.  It is complete, or not there at all."""
+        """Write a checkpoint, with all that training needs to continue.
+
+        The file is complete or not there at all.
+
+        Args:
+            path: the file to write or replace.
+        """
         self.session.save(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a checkpoint of the same graph and optimizer, to the same bits.
+        """Continue from a checkpoint of the same graph and optimizer, bit for bit.
 
-        Raises ModelError where the file is no checkpoint, SessionError where it is another's.
+        Args:
+            path: the file.
+
+        Raises:
+            ModelError: if the file is not a checkpoint.
+            SessionError: if the checkpoint belongs to another graph or optimizer.
         """
         self.session.load(path)
 
