@@ -44,7 +44,22 @@ Shapes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle that was written: where, for what, its files with their bytes, what it needs."""
+    """Describe a bundle that was written; `str` returns the memory that it needs.
+
+    Args:
+        folder: the folder of the bundle.
+        name: the name of the bundle and of its files.
+        target: the target of the code.
+        files: the sizes of the files in bytes, by name.
+        constants_nbytes: the size of the weights in bytes.
+        routines: the entry points, each with its inputs, outputs and memory.
+        needs: the memory of the code, and the stack of a call.
+
+    Example:
+        >>> bundle = ag.bundle("model.onnx", "sizes", shapes={"x": (1, 8)})
+        >>> bundle.constants_nbytes, bundle.routines[0].entry
+        (1536, 'model')
+    """
 
     folder: Path
     name: str
@@ -118,28 +133,50 @@ def bundle(
     force: bool = False,
     rounding: str | None = None,
 ) -> Bundle:
-    """Write `model` into the new folder `out`, as files that need nothing of ours; tell its needs.
+    """Write a model as files that run without Alpenglow, and return their memory needs.
 
-    `format` is "object" unless it is said, "opencl" for targets of OpenCL.
-    `entry` names the entry point and the files (by default after the model).  `shapes` binds the
-    open extents of inputs; `variants` does so several times, for one entry point each over shared
-    weights.  `constants` and `rounding` are those of `load`.  Of several levels of x86-64,
-    "x86-64-v2,x86-64-v3", the code chooses as it runs.  `freestanding` code calls not even memcpy;
-    `portable` C (format "c") is plain C11 without vectors.  `release` is the version of a wheel.
-    `system` is linux, macos or windows (by default this one, where the target is of this machine's
-    architecture, else linux).  With `force` a folder is replaced that holds what a bundle wrote,
-    unchanged, and nothing else.
+    An error leaves no files.
 
-    `memory` limits the scratch memory of a call: bytes, or a text like "200KB".  Where that cannot
-    be met, a MemoryLimitError says what is the least.
+    Args:
+        model: a model that `compile` takes.
+        out: the folder to write, which must not exist unless `force` is True.
+        target: the processor; several levels of x86-64, as "x86-64-v2,x86-64-v3", produce code that
+            chooses one at run time.
+        api: "static", or "dynamic", which adds `NAME_config` with sizes and the names of inputs and
+            outputs, for programs that learn them at run time.
+        entry: the name of the entry point and the files; None: after the model.
+        weights: "separate" writes the weights to a file, "embedded" into the code.
+        format: "object", "c", "wasm", "shared", "wheel" or "opencl"; None: "object", or "opencl"
+            for OpenCL targets.
+        shapes: the shapes of inputs with dynamic dimensions, by input name.
+        variants: `shapes` of several entry points, by their names; they share the weights.
+        constants: values of inputs that are the same in all calls; see `load`.
+        state: the inputs that become variables, as for `compile`.  They are stored in the mutable
+            memory; `NAME_reset`, `NAME_length` and `NAME_trim` control them.
+        last: outputs of which only the last row is returned, as for `compile`.
+        length: the number of rows that fit into variables that grow.
+        freestanding: True writes code that calls no function, not even memcpy.
+        portable: True writes plain C11 without vectors (format "c").
+        release: the version of a wheel.
+        system: "linux", "macos" or "windows"; None: this system if the target has its architecture,
+            else linux.
+        memory: the limit of the scratch memory of a call: bytes, or a text like "200KB".
+        options: the options of the compiler; None: `Options()`.
+        force: True replaces a folder that holds only unchanged files of a bundle.
+        rounding: how a quantized TFLite model rounds integers; see `load`.
 
-    With `state` and `last`, as `compile` takes them, caches are kept in the mutable memory, which
-    has room for `length` rows of each; `NAME_reset`, `NAME_length` and `NAME_trim` handle them.
-    Variables of a graph are kept there, too.
+    Returns:
+        The files and the memory that the bundle needs.
 
-    Raises UnsupportedError if extents stay open or operators would need the interpreter,
-    OptionError for a folder that is there or a name that is none in C; an error leaves nothing
-    behind.
+    Raises:
+        UnsupportedError: if a dynamic dimension is left, or an operator has no kernel.
+        MemoryLimitError: if the compiler cannot keep to `memory`; it states the smallest limit.
+        OptionError: if the folder exists, or a name is not an identifier of C.
+
+    Example:
+        >>> bundle = ag.bundle("model.onnx", "out", shapes={"x": (1, 8)}, format="c")
+        >>> sorted(bundle.files)[:3]
+        ['CMakeLists.txt', 'main.c', 'model.c']
     """
     folder = Path(out)
     targets, settings = machines(target, system), options or Options()

@@ -33,15 +33,28 @@ H = TypeVar("H", bound="Host")
 
 
 class Host:
-    """Runs networks on workers, each of which has a manager, a thread, and cores of its own.
+    """Serve networks to concurrent requests on workers, each with a thread and cores of its own.
 
-    At most `waiting` requests wait until they are begun, and at most `window` results of a step for
-    the next one.  Of the requests that wait, that of the highest priority comes first, of equals
-    the one that is further along, and then the one that came first.  A worker whose device fails is
-    taken out; what it ran goes to others that hold the step, or fails with the reason.
+    Requests start in order of priority; among equals the one that is further along starts first,
+    then the one that came first.  If the device of a worker fails, the worker is removed: its
+    requests move to other workers that run the same step, or fail with the reason.  A `with` block
+    closes the host.
 
-    Raises OptionError where two workers have one name, or those of this process want more CPUs than
-    it may use.  It is closed at the end of a `with` block, or by `close`.
+    Args:
+        workers: the workers; all CPU workers together use at most the CPUs of this process.
+        waiting: the number of requests that may wait to be started.
+        window: the number of results of a step that may wait for the next step.
+        name: the name of the host in messages.
+
+    Raises:
+        OptionError: if two workers have the same name, or CPU workers use too many CPUs.
+
+    Example:
+        >>> worker = ag.Worker("left", ag.Target.parse("cpu"))
+        >>> with ag.Host([worker]) as host:
+        ...     _ = host.add_model("tiny", "model.onnx", shapes={"x": (1, 8)})
+        ...     host.run("tiny", {"x": np.zeros((1, 8), np.float32)})
+        {'y': array([[0., 0., 0., 0.]], dtype=float32)}
     """
 
     def __init__(
@@ -87,10 +100,18 @@ class Host:
             return [p.network for versions in self._networks.values() for p in versions.values()]
 
     def add(self, network: Network | Executable, workers: Sequence[str] | None = None) -> Network:
-        """Let a network take requests, and return it.
+        """Add a network or an Executable, which is a network of one step.
 
-        An Executable is one of a single step, which `workers` run, by default all that run its
-        target.  Raises OptionError where a name or a worker is wrong, or a worker lacks memory.
+        Args:
+            network: the network.
+            workers: the names of the workers that run an Executable; None: all with its target.
+
+        Returns:
+            The network, whose name and version requests use.
+
+        Raises:
+            OptionError: if a name or a worker is wrong, or the memory of a worker is too small.
+            ClosedError: if the host is closed.
         """
         if isinstance(network, Executable):
             network = Network.whole(network, self._fitting(network, workers))
@@ -117,19 +138,36 @@ class Host:
         self, name: str, model: Model, workers: Sequence[str] | None = None, version: int = 1,
         **options: Any,
     ) -> Network:  # fmt: skip
-        """Compile a model once for each target, and let workers, by default all, run replicas.
+        """Compile a model once for each target, and run copies of it on workers.
 
-        `options` are those of `compile`.
+        Args:
+            name: the name of the network.
+            model: a model that `compile` takes.
+            workers: the names of the workers; None: all.
+            version: the version of the network.
+            options: further arguments of `compile`.
+
+        Returns:
+            The network.
+
+        Raises:
+            OptionError: if a name or a worker is wrong, or the memory of a worker is too small.
         """
         chosen = [self._worker(w) for w in (self.workers if workers is None else workers)]
         return self.add(provision.provisioned(name, version, model, chosen, options))
 
     def remove(self, name: str, version: int | None = None) -> None:
-        """Take no more requests for a network, of all versions or one, and return when it is idle.
+        """Stop taking requests for a network, and return when its last request is done.
 
-        Requests that wait or run come to their ends.  Called by a manager, as what is done when a
-        future is, it does not wait.  Raises UnknownNetworkError where there is no such network,
-        ClosedError if the host is closed.
+        In a callback of a future, which runs on a thread of the host, it does not wait.
+
+        Args:
+            name: the name of the network.
+            version: the version; None: all versions.
+
+        Raises:
+            UnknownNetworkError: if there is no such network.
+            ClosedError: if the host is closed.
         """
         with self._lock:
             self._check_open()
@@ -154,16 +192,30 @@ class Host:
         version: int | None = None,
         timeout: float | None = None,
     ) -> Future[dict[str, Any]]:
-        """Return a future of the outputs of a network, of its newest version unless it is named.
+        """Queue a request to a network and return a future of its outputs.
 
-        One that is not done at its deadline, a time of `time.monotonic()`, fails with
-        TimeLimitError; if it waits till then it never runs.  `timeout` is the same in seconds from
-        now.  `cancel` ends what runs, too.  Arrays stay as they are meanwhile.
+        The `cancel` of the future also ends code that runs.  The caller must not change the arrays
+        before the future is done.
 
-        Raises UnknownNetworkError where there is no such network, ClosedError if the host is
-        closed, FeedError where names do not fit, BusyError if too many requests wait,
-        TimeLimitError if the deadline has passed, DeviceError where no worker is left; the future
-        has what else comes up.
+        Args:
+            name: the name of the network.
+            feeds: an array for each input by name.
+            priority: requests of higher priority start first.
+            deadline: a time of `time.monotonic()`; None: no deadline.  A request that is not done
+                by then fails with TimeLimitError, and never starts if it still waits.
+            version: the version of the network; None: the newest.
+            timeout: the deadline in seconds from now.
+
+        Returns:
+            A future of the outputs by name; it also holds all errors not listed here.
+
+        Raises:
+            UnknownNetworkError: if there is no such network.
+            ClosedError: if the host is closed.
+            FeedError: if the names do not fit.
+            BusyError: if too many requests wait.
+            TimeLimitError: if the deadline has passed.
+            DeviceError: if no worker is left.
         """
         if self._process != os.getpid():
             raise UnsupportedError(
@@ -187,7 +239,23 @@ class Host:
         version: int | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Return what `submit` promises, when that is done; an interrupt cancels it."""
+        """Submit a request, wait, and return its outputs; an interrupt cancels it.
+
+        Args:
+            name: the name of the network.
+            feeds: an array for each input by name.
+            priority: requests of higher priority start first.
+            deadline: a time of `time.monotonic()`; None: no deadline.
+            version: the version of the network; None: the newest.
+            timeout: the deadline in seconds from now.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            TimeLimitError: if the request is not done at its deadline.
+            AlpenglowError: the other errors of `submit`, and of the call.
+        """
         future = self.submit(name, feeds, priority, deadline, version, timeout)
         try:
             return future.result()
@@ -196,7 +264,11 @@ class Host:
             raise
 
     def statistics(self) -> statistics.Statistics:
-        """Return what has been seen so far."""
+        """Return the load of each worker, and the latencies of each network.
+
+        Returns:
+            The statistics since the host was created; `as_dict` returns them for JSON.
+        """
         passed = time.perf_counter() - self._began
         with self._dispatch.lock:
             workers = {
@@ -214,9 +286,10 @@ class Host:
             return statistics.Statistics(workers, networks, self._dispatch.waiting())
 
     def close(self, cancel: bool = False) -> None:
-        """Take no more requests, let those that there are come to their ends, and end all threads.
+        """Stop taking requests, wait until all are done, and end all threads.
 
-        With `cancel` they are ended.
+        Args:
+            cancel: True ends the requests instead of waiting for them.
         """
         if self._process != os.getpid():
             return
@@ -296,7 +369,7 @@ _hosts: weakref.WeakSet[Host] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """Let no code run while the process ends, unless it does not look."""
+    """Cancel all requests of all hosts at process exit; wait up to 1 s for each worker thread."""
     for host in list(_hosts):
         host._dispatch.cancel()
         host._dispatch.end()

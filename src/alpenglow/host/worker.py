@@ -17,8 +17,19 @@ from alpenglow.ir.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How values come to a worker and leave it: the seconds before the first byte, and bytes a
-    second from then on."""
+    """Describe how values reach a worker and leave it.
+
+    Args:
+        seconds: the seconds before the first byte arrives.
+        bandwidth: the bytes per second after that.
+
+    Raises:
+        OptionError: if a number is out of range.
+
+    Example:
+        >>> ag.Link(seconds=0.001, bandwidth=1e9).time_of(1_000_000)
+        0.002
+    """
 
     seconds: float = 0.0
     bandwidth: float = math.inf
@@ -30,16 +41,35 @@ class Link:
             raise OptionError(f"a link carries {self.bandwidth!r} bytes a second, expected some")
 
     def time_of(self, nbytes: int) -> float:
-        """Return the seconds until so many bytes have come; 0 for none."""
+        """Return the seconds until a number of bytes has arrived.
+
+        Args:
+            nbytes: the number of bytes.
+
+        Returns:
+            The seconds; 0 for no bytes.
+        """
         return self.seconds + nbytes / self.bandwidth if nbytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What runs parts of networks: `threads` of a target, in `memory` bytes where that is limited.
+    """Describe a worker of a `Host` or of `place`: threads of a target, and a limit of memory.
 
-    `memory` holds the weights, the arena, the inputs and the outputs of all parts that it runs.
-    Raises OptionError where the name is no word, or threads or memory are none.
+    Args:
+        name: letters, digits, "_", "-" and ".".
+        target: the target of the code that the worker runs.
+        threads: the number of threads.
+        memory: the limit in bytes for weights, arena, inputs and outputs of all parts that the
+            worker runs; None: no limit.
+        link: how values reach the worker.
+
+    Raises:
+        OptionError: if the name has other characters, or a number is less than 1.
+
+    Example:
+        >>> ag.Worker("left", ag.Target.parse("cpu"), threads=1, memory=200_000_000).memory
+        200000000
     """
 
     name: str

@@ -24,10 +24,21 @@ from alpenglow.runtime.executables.executor import Executable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedModel:
-    """The stages of a placement in order: for each, what runs it, by worker.
+    """Hold the compiled stages of a placement, in order.
 
-    `inputs` and `outputs` are the model's.  What crosses from stage to stage has the name that it
-    has in both.
+    Args:
+        placement: the placement.
+        stages: for each stage, the Executables by the names of the workers that run it.
+        inputs: the types of the inputs of the model by name.
+        outputs: the types of the outputs of the model by name.
+
+    Example:
+        >>> worker = ag.Worker("left", ag.Target.parse("cpu"))
+        >>> placement = ag.place("model.onnx", [worker], measure=False, shapes={"x": (1, 8)})
+        >>> placed = ag.placed("model.onnx", placement, shapes={"x": (1, 8)})
+        >>> with ag.Host([worker]) as host:
+        ...     host.add(placed.network()).name
+        'tiny'
     """
 
     placement: Placement
@@ -36,9 +47,16 @@ class PlacedModel:
     outputs: Mapping[str, TensorType]
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the outputs by name, of one stage after the other: what all placements equal.
+        """Run the stages one after another and return the outputs, with which all placements agree.
 
-        Raises FeedError where feeds do not fit.
+        Args:
+            feeds: an array for each input by name.
+
+        Returns:
+            The outputs by name.
+
+        Raises:
+            FeedError: if an array does not fit.
         """
         named(feeds, self.inputs)
         values, results = dict(feeds), dict[str, Array]()
@@ -50,9 +68,16 @@ class PlacedModel:
         return {name: results[name] for name in self.outputs}
 
     def network(self, version: int = 1) -> Network:
-        """Return what a host runs: a step for each stage, on its worker and its replicas.
+        """Return a network for `Host.add`, with a step for each stage on its workers.
 
-        Raises UnsupportedError where an output has the name of an input, but is another value.
+        Args:
+            version: the version of the network.
+
+        Returns:
+            The network.
+
+        Raises:
+            UnsupportedError: if an output has the name of an input, but is another value.
         """
         passed = [name for name in self.outputs if name in self.inputs]
         if passed:
@@ -72,9 +97,26 @@ def placed(
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
 ) -> PlacedModel:
-    """Compile the stages of a placement, each for its workers.
+    """Compile each stage of a placement for its workers.
 
-    Raises ModelError if the placement is not of this model.
+    Args:
+        model: the model that was placed.
+        placement: the placement.
+        shapes: the shapes of inputs with dynamic dimensions, by input name.
+        options: the options of the compiler; None: `Options()`.
+
+    Returns:
+        The compiled stages.
+
+    Raises:
+        ModelError: if the placement belongs to another model.
+
+    Example:
+        >>> worker = ag.Worker("left", ag.Target.parse("cpu"))
+        >>> placement = ag.place("model.onnx", [worker], measure=False, shapes={"x": (1, 8)})
+        >>> placed = ag.placed("model.onnx", placement, shapes={"x": (1, 8)})
+        >>> placed.run({"x": np.zeros((1, 8), np.float32)})["y"].shape
+        (1, 4)
     """
     graph = loaded(model, shapes)
     if not isinstance(graph, Graph):

@@ -45,25 +45,38 @@ def place(
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
 ) -> Placement:
-    """Return which worker runs which nodes of a model, so that a goal is reached best.
+    """Choose the worker that runs each node of a model, for the best latency or throughput.
 
-    `goal` is "latency", the time of a request alone, or "throughput", the time between results
-    where requests wait in line: there a worker has one stage at most.  Of all ways to cut the
-    schedule into intervals, with values brought to workers and back over their links, it is the
-    best one (`Placement.within` says where it may not be).  What stages need of memory is
-    what its planner says.
+    The schedule is cut into intervals.  The search includes the transfer of values over the links
+    of workers and returns the best cuts; `Placement.within` bounds the loss if better cuts may
+    exist.  A convolution, matrix multiplication or table whose weights fit no worker is split into
+    parts.  The logger `alpenglow` reports the choice at INFO.
 
-    `pins` are names of results by the workers that must compute them.  With `tables_first`, tables
-    of which rows are gathered are handed out before all else, the largest first, each to the first
-    worker that has room for it.  With `replicate`, workers that have no stage share the slowest
-    ones.  What nodes take is measured, or with `measure=False` estimated from what the machine
-    reaches; workers' targets have to run here.  The logger `alpenglow` tells at INFO what went
-    where.
+    Args:
+        model: a model that `compile` takes.
+        workers: the workers.
+        goal: "latency" minimises the time of a single request, "throughput" the time between
+            results of queued requests; then each worker has at most one stage.
+        pins: names of workers by the names of results that they must compute.
+        replicate: True lets workers without a stage run copies of the slowest stages.
+        tables_first: True assigns tables whose rows are gathered first, the largest first, each to
+            the first worker with room.
+        measure: True measures each node, so the targets must run here; False estimates the times.
+        shapes: the shapes of inputs with dynamic dimensions, by input name.
+        options: the options of the compiler; None: `Options()`.
 
-    A convolution, matrix product or table whose weights fit no worker is split into parts.
+    Returns:
+        The placement, whose text can be saved and edited.
 
-    Raises OptionError where workers or pins contradict, UnsupportedError where nothing fits: it
-    names the worker and what is missing.
+    Raises:
+        OptionError: if workers or pins contradict each other.
+        UnsupportedError: if a stage fits no worker; it names the worker and the missing memory.
+
+    Example:
+        >>> workers = [ag.Worker(name, ag.Target.parse("cpu")) for name in ("left", "right")]
+        >>> placement = ag.place("model.onnx", workers, measure=False, shapes={"x": (1, 8)})
+        >>> placement.summary()
+        '3/3 nodes on left; nothing is cut'
     """
     if goal not in get_args(Goal):
         raise OptionError(f"goal is {goal!r}, expected {' or '.join(map(repr, get_args(Goal)))}")

@@ -51,11 +51,21 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The stages of a network, in order, and the workers that there are.
+    """Assign the stages of a network to workers; `str` and `parse` convert it to text and back.
 
-    `within` is by what share the best placement may take less: 0 where this is it.  `splits` are
-    the nodes that fit no worker, and into how many parts they are split first.  The text of a
-    placement parses back to it.
+    Args:
+        name: the name of the network.
+        goal: "latency" or "throughput".
+        workers: the workers.
+        stages: the stages in order.
+        within: the share by which the best placement may be faster; 0 if this is the best.
+        splits: the number of parts of each node that is split since it fits no worker.
+
+    Example:
+        >>> worker = ag.Worker("left", ag.Target.parse("cpu"))
+        >>> placement = ag.place("model.onnx", [worker], measure=False, shapes={"x": (1, 8)})
+        >>> ag.Placement.parse(str(placement)) == placement
+        True
     """
 
     name: str
@@ -67,12 +77,12 @@ class Placement:
 
     @property
     def latency(self) -> float:
-        """The seconds from a request to its results, if nobody else asks."""
+        """The seconds from a request to its results if no other request runs."""
         return sum(s.seconds + s.copying for s in self.stages)
 
     @property
     def interval(self) -> float:
-        """The seconds between results where requests wait in line."""
+        """The seconds between two results of queued requests."""
         busy: dict[str, float] = {}
         for s in self.stages:
             busy[s.worker] = busy.get(s.worker, 0.0) + s.takes
@@ -80,14 +90,26 @@ class Placement:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Where the schedule is cut, its ends included."""
+        """The positions at which the schedule is cut, including 0 and its length."""
         return (*(s.begin for s in self.stages), self.stages[-1].end)
 
     def worker(self, name: str) -> Worker:
+        """Return a worker.
+
+        Args:
+            name: the name of the worker.
+
+        Returns:
+            The worker.
+        """
         return next(w for w in self.workers if w.name == name)
 
     def summary(self) -> str:
-        """Return a line that says what goes where, and what is cut."""
+        """Return one line with the nodes of each worker and the cuts.
+
+        Returns:
+            The line.
+        """
         total = self.stages[-1].end
         where = ", ".join(f"{s.end - s.begin}/{total} nodes on {s.worker}" for s in self.stages)
         cuts = "; ".join(s.why for s in self.stages if s.why)
@@ -107,7 +129,17 @@ class Placement:
 
     @staticmethod
     def parse(text: str) -> Placement:
-        """Return the placement that a text is of.  Raises ParseError, which names the line."""
+        """Read the text of a placement.
+
+        Args:
+            text: the text that `str` returned.
+
+        Returns:
+            The placement.
+
+        Raises:
+            ParseError: if the text is not a placement; the error names the line.
+        """
         return _parsed(text)
 
 
