@@ -14,11 +14,16 @@ from alpenglow.base.words import escaped, told
 
 
 class AlpenglowError(Exception):
-    """The root of all errors that a user can cause.
+    """The base of all errors that a user can cause.
 
-    `file` and `node` say where; they may be filled in by an outer layer that knows them
-    (`located`), so that a type rule needs to know only what is wrong.  `hint` is what to try, and
-    `flags` the same for the command line, where that differs.
+    An outer layer may add the place (`located`), so a type rule states only the mistake.
+
+    Args:
+        message: the mistake, with the found and the expected value.
+        file: the path of the model; "" if unknown.
+        node: the name of the node; "" if unknown.
+        hint: what to try.
+        flags: what to try on the command line; "": `hint`.
     """
 
     def __init__(
@@ -84,10 +89,10 @@ class Refusal:
 
 
 class FeedError(AlpenglowError):
-    """An array given to an Executable has the wrong name, shape or element type, or data in it,
-    or computed from it, is out of range or not what the model can take.
+    """A call got an array of the wrong name, shape or element type, or data out of range.
 
-    Another call may be right: of what a server is asked, this is the asker's mistake.
+    Data that are computed from an array, such as an index, count as well.  Other calls may succeed:
+    in a server this is an error of the client.
     """
 
 
@@ -154,8 +159,10 @@ class DeviceError(AlpenglowError):
 
 
 class SessionError(AlpenglowError):
-    """A session is in use, its variables were lost as a call was ended, or no call can go on from
-    what they hold."""
+    """A session is in use, has lost its variables, or cannot continue from their values.
+
+    A session loses its variables if a call that computed them in place was ended.
+    """
 
 
 NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
