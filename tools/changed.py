@@ -47,6 +47,7 @@ SPREAD = 0.3
 READERS: Mapping[str, tuple[str, ...]] = {
     "*.md": ("tests/test_docs.py",),
     "docs/*": ("tests/test_docs.py",),
+    "docs/api*": ("tests/test_api_reference.py",),
     "tests/golden/*": ("tests/machines/cpu/test_golden_kernels.py",),
     "tests/conftest.py": ("tests/test_conftest.py",),
     "pyproject.toml": ("tests/test_imports.py", "tests/test_docs.py"),
