@@ -6,6 +6,7 @@ outside this folder is shown as the path of the file, since the site holds no co
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from docutils import nodes
@@ -54,6 +55,23 @@ copybutton_prompt_text = "$ "
 copybutton_exclude = ".linenos, .gp, .go"
 
 
+LISTED = re.compile(r"^- \[[^\]]*\]\(([\w/-]+)\.md\)", re.MULTILINE)
+"""A page in a list of the index."""
+
+GENERATED = {"Reference": ["operators"]}
+"""Pages that are built, and therefore not listed in the index."""
+
+
+def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
+    """Append to the index a hidden table of contents for each section, from the list there."""
+    if page != "index":
+        return
+    for section in re.split(r"^## ", source[0], flags=re.MULTILINE)[1:]:
+        title = section.partition("\n")[0]
+        pages = "\n".join([*LISTED.findall(section), *GENERATED.get(title, [])])
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n"
+
+
 class RepositoryLinks(SphinxTransform):
     """Show links to files of the repository outside the site as code; warn if a file is missing."""
 
@@ -88,7 +106,8 @@ def mention(link: nodes.Element, path: Path) -> list[nodes.Node]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the transform, and lexers for languages that Pygments lacks."""
+    """Register the functions of this file, and lexers for languages that Pygments lacks."""
+    app.connect("source-read", add_navigation)
     app.add_transform(RepositoryLinks)
     for name in ("kernel", "subgroups", "ld"):
         app.add_lexer(name, TextLexer)
