@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
+from messages import incomplete
 from riddles import RECORD, counts, riddles
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +26,17 @@ def test_no_file_has_more_riddles_than_are_recorded(monkeypatch: pytest.MonkeyPa
     more = {path: n for path, n in counts().items() if n > recorded.get(path, 0)}
 
     assert not more, "python tools/riddles.py FILE lists them"
+
+
+@pytest.mark.rest
+def test_each_message_says_what_is_expected_or_what_to_try() -> None:
+    lacking = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for line, text in incomplete(path)
+    ]
+
+    assert not lacking
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,11 @@ from pathlib import Path
 
 SOURCE = Path("src/alpenglow")
 
-COMPLETE = ("expected", "supported", "try:", "did you mean", "limit", "already", "missing")
+COMPLETE = re.compile(r"\b(?:expected|supported|did you mean|limit|already|missing)\b|\btry:")
 """Words of which one says what should have been there."""
+
+VALUE = re.compile(r"\{[^{}]*\}")
+"""A value in a message, whose name in the code says nothing to its reader."""
 
 METHODS = {"wrong", "refuse", "error", "refusal", "Refused"}
 """Functions that make an error of their first string."""
@@ -67,7 +70,7 @@ def is_complete(call: ast.Call, text: str) -> bool:
         return True
     plain = text.replace(" ", "")
     is_foreign = plain.startswith("{") and plain.endswith("}") and plain.count("{") == 1
-    return is_foreign or bool(QUOTED.search(text)) or any(word in text for word in COMPLETE)
+    return bool(is_foreign or QUOTED.search(text) or COMPLETE.search(VALUE.sub("", text)))
 
 
 def incomplete(path: Path) -> Iterator[tuple[int, str]]:

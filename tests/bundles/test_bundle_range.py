@@ -130,8 +130,11 @@ for index in (8, 9, -10, -9):
     )  # fmt: skip
 
     assert done.stdout.splitlines() == [
-        "8 85.0", "net: index 9 is out of range", "net: index -10 is out of range", "-9 85.0",
-    ]  # fmt: skip
+        "8 85.0",
+        "net: index is 9, expected one within its axis",
+        "net: index is -10, expected one within its axis",
+        "-9 85.0",
+    ]
 
 
 @pytest.mark.cross

@@ -69,7 +69,7 @@ def test_what_is_like_no_command_is_refused_plainly() -> None:
         ("run model.onnx --dim N=2 --target x86-64-v9", "try: 'x86-64-v4'"),
         ("run model.onnx --input foo=x.npy", "--input names foo, expected inputs: x"),
         ("run model.onnx --dim N=2 --input foo=random", "--input names foo, expected inputs: x"),
-        ("run model.onnx --input x=x.npy --shapes foo=1", "shapes names 'foo', but"),
+        ("run model.onnx --input x=x.npy --shapes foo=1", "shapes names 'foo', expected inputs"),
         ("bundle model.onnx --dim N=2 -o out --entry while", "try: --entry model_while"),
         ("run model.onnx", "try: --dim N=1, or --shapes 'x=1x3'; with"),
     ],

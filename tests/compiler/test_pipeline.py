@@ -22,7 +22,7 @@ from alpenglow.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
 from alpenglow.ops.elementwise.comparison import Equal
 from alpenglow.ops.elementwise.logic import BitNot
 from alpenglow.ops.product.contraction import Conv
-from alpenglow.passes.table import RENAMED, Pass, disorder, inserted, properties
+from alpenglow.passes.table import RENAMED, Pass, brought, disorder, inserted, properties
 from alpenglow.program import Instr, Program
 
 
@@ -60,6 +60,16 @@ def test_old_names_of_passes_work(old: str, name: str) -> None:
 
     assert old not in names
     assert [p.name for p in rows][names.index(name) + 1] == "own"
+
+
+def test_reasons_of_a_machine_name_passes_by_old_and_present_names() -> None:
+    rows = [Pass("own", same, after="lower")]
+
+    assert brought(every_pass(), ("npu",), rows, [("own", "settle", "why")])[1] == [
+        ("own", "fold_again", "why")
+    ]
+    with pytest.raises(OptionError, match="reasons of npu name the pass 'nowhere', expected one"):
+        brought(every_pass(), ("npu",), rows, [("own", "nowhere", "why")])
 
 
 def ran(machine: str, options: ag.Options) -> list[str]:

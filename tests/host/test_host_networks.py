@@ -149,7 +149,7 @@ def test_requests_of_open_extents_count_in_the_memory_of_a_worker() -> None:
 
 def test_a_host_is_refused_that_cannot_be() -> None:
     cases: list[tuple[list[ag.Worker], dict[str, Any], str]] = [
-        ([], {}, "no worker"),
+        ([], {}, "workers is empty"),
         (workers("a", "a"), {}, "two workers are called 'a'"),
         (workers("a"), {"waiting": 0}, "waiting is 0"),
         (workers("a"), {"window": 1.5}, "window is 1.5"),

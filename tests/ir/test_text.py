@@ -377,7 +377,11 @@ def test_text_that_is_no_graph_is_refused(old: str, new: str, line: int, says: s
     [
         ("add(%x, @w)", "add(%x)", "add: got 1 operands, expected 2 (x, y)"),
         ("add(%x, @w)", "add(none, @w)", "add: operand x is missing"),
-        ("perm=(1, 0)", "perm=(1, 1)", "transpose: (1, 1) does not permute the axes of f32[2,3]"),
+        (
+            "perm=(1, 0)",
+            "perm=(1, 1)",
+            "transpose: perm is (1, 1), expected each axis of f32[2,3] once, counted from 0",
+        ),
         (
             "%x : f32[2,3]",
             "%x : f32[2,4]",

@@ -217,7 +217,7 @@ def a_region_that_reads_from_around_it(g: Graph) -> None:
             "output %v, %v, is not defined, expected an input, constant",
         ),
         (an_output_of_another_graph, "output %v, %v, is made by %v = relu(…), expected a node of"),
-        (a_result_of_another_type, "tanh makes f32[N,5], found f16[N,5]   (node %t = tanh(…))"),
+        (a_result_of_another_type, "of tanh are f16[N,5], expected f32[N,5]   (node %t = tanh(…))"),
         (a_wrong_operator, "top_k: axis is 7, expected -2 to 1   (node %top"),
         (operators_that_swapped, "neg: got 2 operands, expected 1 (x)   (node %y = neg(…))"),
         (

@@ -61,7 +61,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "tuning.txt"
     path.write_text(f"fine f32[1] : width=1\n{line}\n")
 
-    with pytest.raises(ParseError, match=r"line 2: expected PROBLEM : CHOICE=NUMBER"):
+    with pytest.raises(ParseError, match=r"line 2 is .*, expected PROBLEM : CHOICE=NUMBER"):
         ag.Record.read(path)
 
 

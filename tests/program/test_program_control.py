@@ -89,9 +89,9 @@ def test_a_loop_that_follows_the_rules_is_read() -> None:
     [
         ("by=-3", "by=-7", "a jump leads to -2, expected instruction 0 to 7"),
         ("by=-3", "by=3", "a jump leads to 8, expected instruction 0 to 7"),
-        ("by=-3", "by=0", "jump: by is 0, expected a way on"),
+        ("by=-3", "by=0", "jump: by is 0, expected another integer"),
         ("jump(%going bool[]", "jump(%limit f32[]", r"flag is f32\[\], expected bool\[\]"),
-        ("jump(%going", "%going bool[] = jump(%going", r"jump makes , found bool\[\]"),
+        ("jump(%going", "%going bool[] = jump(%going", r"of jump are bool\[\], expected "),
         ("jump(%going bool[], ", "jump(%going bool[], %going bool[], ", "jump: got 2 operands"),
     ],
 )

@@ -100,15 +100,18 @@ def test_a_hidden_input_is_a_key() -> None:
         ),
         ([("(1, 2))", "(1, 99999999999999))")], "spans too many bytes"),
         # types
-        ([("%z f32[2,5] = ", "%z f32[1,5] = ")], "add makes f32[2,5], found f32[1,5]"),
-        ([("tanh(%x f32[2,3])", "tanh(%x f32[1,3])")], "tanh makes f32[1,3], found f32[2,3]"),
+        ([("%z f32[2,5] = ", "%z f32[1,5] = ")], "results of add are f32[1,5], expected f32[2,5]"),
+        (
+            [("tanh(%x f32[2,3])", "tanh(%x f32[1,3])")],
+            "results of tanh are f32[2,3], expected f32[1,3]",
+        ),
         (
             [("tanh(%x f32[2,3])", "tanh(%i f32[2,3])")],
             "is unwritten or in part, expected elements of f32",
         ),
         (
             [("shape=(2, 2)", "shape=(1, 3, 1, 34000)")],
-            "makes f32[1,3,1,34000], found f32[2,2]",
+            "are f32[2,2], expected f32[1,3,1,34000]",
         ),
         ([("dtype='f32', shape", "dtype='f3', shape")], "dtype is 'f3', expected one of"),
         (

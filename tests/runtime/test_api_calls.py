@@ -93,7 +93,7 @@ def test_inputs_are_given_by_name(kind: str) -> None:
 @every_kind
 def test_inputs_that_do_not_fit_together_are_refused(kind: str) -> None:
     exe = KINDS[kind]()
-    with pytest.raises(FeedError, match="input 'a' is given twice"):
+    with pytest.raises(FeedError, match="input 'a' is already given by position"):
         exe(A, a=A, b=B)
     with pytest.raises(FeedError, match="feeds lack b and hold nothing"):
         exe(a=A)

@@ -134,7 +134,7 @@ def test_what_is_compiled_in_parts_is_pickled_once_it_was_called() -> None:
     case = CASES["branches"]
     exe, feeds = ag.compile(case.model()), case.calls()[0]
     for act in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(UnsupportedError, match="what calls have led to is pickled or copied"):
+        with pytest.raises(UnsupportedError, match="only the parts that calls reached are pickled"):
             act(exe)
     expected = exe.run(feeds)
     again = pickle.loads(pickle.dumps(exe))

@@ -183,8 +183,10 @@ def _stacks(g: Graph, region: Graph, states: int, most: Dim) -> list[Value]:
     rows = list(region.outputs.items())[1 + states :]
     size = sum(v.type.nbytes for _, v in rows if not v.type.symbols())
     if known(most) and most * size > MOST_STACKED:
-        limit = f"expected at most {MOST_STACKED} bytes in all"
-        raise UnsupportedError(f"a loop stacks up to {most} rows of {size} bytes, {limit}")
+        raise UnsupportedError(
+            f"a loop stacks up to {most} rows of {size} bytes, expected at most {MOST_STACKED} "
+            "bytes in all"
+        )
     names = list(region.inputs)
     place = region(Reshape((1,)), region.inputs[names[0]])
     stacks: dict[str, Value] = {}

@@ -74,7 +74,9 @@ def constant(name: str, value: Any, dtype: str, shape: Sequence[Dim | None] | No
     try:
         array = _array(value, dtype)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise OptionError(f"constant '{name}' cannot be read as {expected}: {error}") from None
+        raise OptionError(
+            f"constant '{name}' cannot be read, expected {expected}: {error}"
+        ) from None
     if array.dtype.newbyteorder("=") != (object if dtype == STRING else DTYPES[dtype]):
         raise OptionError(f"constant '{name}' is {array.dtype}, expected {expected}")
     if shape is None:

@@ -512,8 +512,8 @@ class Graph:
         for node in self.nodes:
             if missing := [v for v in node.inputs if v is not None and v not in env]:
                 raise GraphError(
-                    f"graph {self.name}: {node.op.name} reads {missing[0]}, which is a value of "
-                    "another graph, or of a node that was removed"
+                    f"graph {self.name}: {node.op.name} reads {missing[0]}, expected a value of "
+                    "this graph; the value is of another graph, or its node was removed"
                 )
             inputs = [None if v is None else env[v] for v in node.inputs]
             regions = [r._copied(extents, anew) for r in node.regions]

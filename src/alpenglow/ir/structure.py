@@ -173,8 +173,8 @@ def _taken_apart(tree: Tree, value: Any, where: str) -> Iterator[tuple[str, Any]
         case Fixed(value=expected):
             if type(value) is not type(expected) or value != expected:
                 raise FeedError(
-                    f"{where} is {value!r}; it was {expected!r} when the model was traced, and "
-                    "cannot be another"
+                    f"{where} is {value!r}, expected {expected!r}: its value is fixed when the "
+                    "model is traced"
                 )
         case Several(kind=kind, items=items):
             if not isinstance(value, Sequence) or len(value) != len(items):

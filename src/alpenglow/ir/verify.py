@@ -173,16 +173,16 @@ class _Verifier:
     def _types(self, node: Node) -> None:
         """Check that the operator makes what the results say."""
         types = [None if v is None else self._type(v) for v in node.inputs]
-        expected = tuple(self._type(v) for v in node.results)
+        declared = tuple(self._type(v) for v in node.results)
         regions = [r.bind(self.extents) if self.extents else r for r in node.regions]
         try:
             inferred = infer(bind_op(node.op, self.extents), types, regions)
         except NONSENSE as error:
             raise GraphError(misfit(node.op, error)) from None
-        if inferred != expected:
+        if inferred != declared:
             raise GraphError(
-                f"{node.op.name} makes {', '.join(map(str, inferred))}, "
-                f"found {', '.join(map(str, expected))}"
+                f"results of {node.op.name} are {', '.join(map(str, declared))}, "
+                f"expected {', '.join(map(str, inferred))}"
             )
 
     def _type(self, v: Value) -> TensorType:

@@ -215,7 +215,7 @@ def brought(
     """Return the table with the rows that machines share, and their reasons.
 
     A row that has the name of another's is called by the name of its own first machine before.
-    Raises OptionError where a row does not fit in.
+    Raises OptionError if a row does not fit in, or a reason names a pass that is not there.
     """
     taken = {p.name for p in table if p.machines}
     called = {p.name: f"{machines[0]}.{p.name}" for p in rows if p.name in taken}
@@ -224,7 +224,18 @@ def brought(
         return called.get(name, name)
 
     named = [replace(p, name=own(p.name), after=own(p.after), machines=machines) for p in rows]
-    return inserted(table, named), [(own(a), own(b), why) for a, b, why in reasons]
+    stages = inserted(table, named)
+    names = [p.name for p in stages]
+    order = [
+        (current_name(own(a), names), current_name(own(b), names), why) for a, b, why in reasons
+    ]
+    for name in (name for before, later, _ in order for name in (before, later)):
+        if name not in names:
+            raise OptionError(
+                f"reasons of {', '.join(machines)} name the pass '{name}', "
+                f"expected one of: {', '.join(names)}"
+            )
+    return stages, order
 
 
 def held_after(name: str, table: Sequence[Pass]) -> Properties:

@@ -325,11 +325,11 @@ class _Verifier:
             inferred = infer(instr.op, types, regions)
         except NONSENSE as error:
             raise ProgramError(misfit(instr.op, error)) from None
-        expected = tuple(r.type for r in instr.outs)
-        if inferred != expected:
+        declared = tuple(r.type for r in instr.outs)
+        if inferred != declared:
             raise ProgramError(
-                f"{instr.op.name} makes {', '.join(map(str, inferred))}, "
-                f"found {', '.join(map(str, expected))}"
+                f"results of {instr.op.name} are {', '.join(map(str, declared))}, "
+                f"expected {', '.join(map(str, inferred))}"
             )
 
     def _unplaced(self, name: str) -> ProgramError:

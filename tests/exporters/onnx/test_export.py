@@ -173,7 +173,7 @@ def test_all_operators_that_cannot_be_written_are_named() -> None:
 
     with pytest.raises(UnsupportedError, match=r"pack_nibbles, 2 times \('first', 'second'\)") as e:
         ag.export_onnx(g)
-    assert "couple ('coupled'): the number of classes is open" in str(e.value)
+    assert "couple ('coupled'): the number of classes is dynamic" in str(e.value)
 
 
 def test_what_is_no_graph_is_refused() -> None:

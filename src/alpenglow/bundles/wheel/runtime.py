@@ -64,8 +64,8 @@ class SharedLibrary:
         missing = sorted(set(needed) - known) if known else []
         if missing:
             raise ImportError(
-                f"{path.name} was compiled for processors with {', '.join(missing)}, which this "
-                "one lacks"
+                f"{path.name} is not supported by this processor, which lacks "
+                f"{', '.join(missing)}"
             )
         self.functions = ctypes.CDLL(str(path))
         self.constants = ctypes.addressof(ctypes.c_char.in_dll(self.functions, constants))

@@ -49,7 +49,7 @@ def translate(pattern: str) -> str:
     reader = _Reader(pattern)
     expression = reader.alternatives(frozenset())
     if reader.at < len(pattern):
-        reader.refuse("unexpected )")
+        reader.refuse("found ), expected the end of the pattern")
     return expression
 
 

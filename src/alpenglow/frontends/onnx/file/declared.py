@@ -14,6 +14,7 @@ from alpenglow.frontends.onnx.file.attributes import check_size, kind_of, tensor
 from alpenglow.frontends.onnx.file.extents import Labels, open_labels, read_labels, symbols_of
 from alpenglow.ir.constant_inputs import check_names, constant
 from alpenglow.ir.dims import Dim, Sym, bind, is_open, symbol
+from alpenglow.ir.solve import misshapen
 from alpenglow.ir.types import Array, TensorType
 
 
@@ -152,10 +153,10 @@ def bound(name: str, t: TensorType, shape: Sequence[int]) -> TensorType:
     """Return t with its open extents taken from `shape`; raise ModelError where they disagree."""
     integers = isinstance(shape, Sequence) and all(isinstance(d, int | np.integer) for d in shape)
     if not integers or isinstance(shape, bytes):
-        raise ModelError(f"shape of input '{name}' is {shape!r}, expected integers for {t}")
+        raise ModelError(misshapen(name, shape, f"integers for {t}"))
     fits = len(shape) == t.rank and all(
         isinstance(want, Sym) or want == got for want, got in zip(t.shape, shape, strict=True)
     )
     if not fits or min(shape, default=0) < 0:
-        raise ModelError(f"shape of input '{name}' is {tuple(shape)}, expected {t}")
+        raise ModelError(misshapen(name, tuple(shape), t))
     return t.with_shape(int(d) for d in shape)
