@@ -1,4 +1,4 @@
-"""What the log says of compilations: of what, why, how long, and what came from the cache."""
+"""Log lines of compilations: model, reason, time, and kernels from the cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from alpenglow.machines.api import Artifact
 
 
 def compiled(name: str, why: str, store: Store, compile_: Callable[[], Artifact]) -> Artifact:
-    """Compile, and log it: ``compiled tiny for cpu in 0.210 s (compile): 7 kernels, 2 cached``."""
+    """Compile, and log a line such as
+
+    ``compiled 'tiny' for cpu in 0.210 s (compile): 7 kernels, 2 from the cache``.
+    """
     before, begin = store.made, time.perf_counter()
     artifact = compile_()
     seconds = time.perf_counter() - begin
@@ -23,27 +26,27 @@ def compiled(name: str, why: str, store: Store, compile_: Callable[[], Artifact]
         log.info(
             told(
                 f"compiled '{name}' for {artifact.target} in {seconds:.3f} s ({why}): "
-                f"{counted(kernels, 'kernel')}, {cached} of them cached"
+                f"{counted(kernels, 'kernel')}, {cached} from the cache"
             )
         )
     return artifact
 
 
 def found(name: object, find: Callable[[], Artifact | None]) -> Artifact | None:
-    """Look for a compilation that was kept, and log whether there is one."""
+    """Look for an archive in the compilation cache, and log whether there is one."""
     begin = time.perf_counter()
     artifact = find()
     seconds = time.perf_counter() - begin
     if log.isEnabledFor(logging.INFO):
         if artifact is None:
-            text = f"no compilation of '{name}' is kept"
+            text = f"'{name}' is not in the compilation cache"
         else:
             kernels = counted(len(artifact.objects), "kernel")
-            text = f"a kept compilation of '{name}' is used, found in {seconds:.3f} s: {kernels}"
+            text = f"loaded '{name}' from the compilation cache in {seconds:.3f} s: {kernels}"
         log.info(told(text))
     return artifact
 
 
 def extents(values: Mapping[str, int]) -> str:
-    """Return why code is made: for the extents that a call has brought."""
-    return f"first call with {', '.join(f'{n}={v}' for n, v in values.items()) or 'such extents'}"
+    """Return the reason of a compilation: the first call with these values of dimensions."""
+    return f"first call with {', '.join(f'{n}={v}' for n, v in values.items()) or 'these shapes'}"

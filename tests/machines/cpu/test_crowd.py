@@ -62,8 +62,8 @@ def test_the_log_tells_how_many_threads_there_are(caplog: pytest.LogCaptureFixtu
     machine.fits(2, FIRST_PAUSE * 2)
 
     assert [r.getMessage() for r in caplog.records] == [
-        "others want the CPUs: calls use 1 of 2 threads",
-        "calls try 2 threads again",
+        "other processes use the CPUs: calls use 1 of 2 threads",
+        "calls use 2 threads again, as a trial",
     ]
 
 

@@ -60,7 +60,7 @@ class Crowd:
         if since >= self._pause and (since >= LONGEST_PAUSE or self._is_free(now)):
             self._is_trial, self._changed_at = True, now
             self.workers += 1
-            log.debug("calls try %d threads again", self.workers)
+            log.debug("calls use %d threads again, as a trial", self.workers)
             if self.workers >= threads:
                 self.workers = 0
         return min(threads, self.workers) if self.workers else threads
@@ -74,7 +74,7 @@ class Crowd:
             self.workers = max(1, workers - 1)
             self._pause = min(2 * self._pause, LONGEST_PAUSE) if self._is_trial else FIRST_PAUSE
             self._is_trial, self._changed_at = False, now
-            log.debug("others want the CPUs: calls use %d of %d threads", self.workers, workers)
+            log.debug("other processes use the CPUs: calls use %d of %d threads", self.workers, workers)
         self._late_at = now
 
     def _is_crowded(self, workers: int) -> bool:
