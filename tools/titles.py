@@ -59,7 +59,7 @@ def titles(since: str | None = None, root: Path = ROOT) -> list[tuple[str, str]]
 
 
 def _git(root: Path, *args: str) -> str | None:
-    """Return what a git command prints, None if it fails or there is no git."""
+    """Return what a git command prints, None if it fails or git is missing."""
     command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *args]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
