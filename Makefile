@@ -62,11 +62,12 @@ help:
 	@echo "                   docs/cliffs.md; goes on where it stopped"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
+	@echo "make release       build and check the wheel and the sdist in .release; uploads nothing"
 	@echo "make docs          build the pages and the API reference as a site, .docs/site/index.html;"
 	@echo "                   warnings and broken links are errors"
 	@echo "make docs/operators.md  write a page that describes all operators"
 	@echo "make models        fetch the models and data into .models"
-	@echo "make clean         remove .venv, .models, .bench, .docs and what the tools leave behind"
+	@echo "make clean         remove .venv, .models, .bench, .docs, .release and what tools leave"
 	@echo "PYTHON=python3.13 chooses the interpreter of a new .venv, VENV=.venv/3.13 another place"
 	@echo "for it, JOBS=4 the number of test processes."
 
@@ -81,6 +82,9 @@ docs/operators.md: $(VENV)/dev.stamp
 docs: .venv/docs/docs.stamp docs/operators.md
 	@$(TIMED) docs .venv/docs/bin/python -B -m sphinx -W --keep-going -q -d .docs/doctrees docs .docs/site; \
 	status=$$?; $(TIMED); exit $$status
+
+release: .venv/release/release.stamp
+	@.venv/release/bin/python tools/release.py
 
 models: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py; \
@@ -221,7 +225,8 @@ bench: $(VENV)/dev.stamp
 	status=$$?; $(TIMED); exit $$status
 
 clean:
-	rm -rf .venv .models .bench .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .models .bench .docs .release .mypy_cache .ruff_cache .pytest_cache \
+		.import_linter_cache
 
 $(VENV)/demo.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) demo $(VENV)
@@ -232,6 +237,12 @@ $(VENV)/dev.stamp: pyproject.toml
 .venv/docs/docs.stamp: $(VENV)/dev.stamp
 	@sh tools/layer.sh $(VENV) .venv/docs
 	@$(TIMED) install-docs sh tools/install.sh $(PYTHON) docs .venv/docs
+
+.venv/release/release.stamp:
+	@$(PYTHON) -m venv .venv/release
+	@.venv/release/bin/python -m pip install --quiet --disable-pip-version-check \
+		"build>=1.2,<2" "twine>=6,<7" "check-wheel-contents>=0.6,<1"
+	@touch $@
 
 .venv/opencl/kernels.stamp: $(VENV)/dev.stamp
 	@sh tools/layer.sh $(VENV) .venv/opencl
@@ -250,4 +261,4 @@ $(VENV)/dev.stamp: pyproject.toml
 	test-cross test-guarded test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky \
 	test-changed test-record conformance conformance-opencl conformance-stablehlo conformance-tflite \
 	conformance-torch matrix cliffs \
-	fuzz bench clean
+	fuzz bench release clean
