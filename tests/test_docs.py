@@ -125,7 +125,7 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
 
 KIND = re.compile(r"# .+\n\n\*(Tutorial|How-to|Reference|Explanation)\.\*  ")
 
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
