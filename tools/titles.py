@@ -59,7 +59,7 @@ def titles(since: str | None = None, root: Path = ROOT) -> list[tuple[str, str]]
 
 
 def _git(root: Path, *args: str) -> str | None:
-    """Return what a git command prints, None if it fails or git is missing."""
+    """Return the output of a git command, None if it fails or git is missing."""
     command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *args]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -73,7 +73,7 @@ def main(since: str | None = None) -> int:
         print(f"titles: no history since {since or SINCE.read_text().strip()}, nothing is checked")
         return 0
     found = [f"{name} {title}\n  {fault}" for name, title in commits for fault in faults(title)]
-    print("\n".join(found) or f"titles: {len(commits)} commits follow the form")
+    print("\n".join(found) or f"titles: {len(commits)} checked, all follow the form")
     return 1 if found else 0
 
 
