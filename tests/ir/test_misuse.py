@@ -53,7 +53,7 @@ MISTAKES: dict[str, Callable[[Toy], object]] = {
     "a constant is None": lambda t: t.g.constant(None),
     "the shape of a constant is (2, 3), expected that of f32[2]":
         lambda t: t.g.constant(t.array, type_="f32[2]"),
-    "is a value of another graph": foreign,
+    "expected a value of this graph": foreign,
     "pass 'mine' returned None, expected a Graph": by_pass(None, "fuse"),
     "pass 'mine' returned a Graph, expected a Program": by_pass(ag.Graph("g"), "plan"),
     "quantize: profile is of type list, expected a Profile":

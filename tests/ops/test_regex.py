@@ -61,7 +61,7 @@ def test_a_pattern_matches_what_re2_matches(
     ("pattern", "why"),
     [
         ("(a", "missing \\)"),
-        ("a)", "unexpected \\)"),
+        ("a)", "found \\), expected the end"),
         ("*a", "nothing to repeat"),
         ("a**", "followed by"),
         ("a{2}{3}", "followed by"),
