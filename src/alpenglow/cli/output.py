@@ -6,17 +6,26 @@ import csv
 import io
 import json
 import math
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from alpenglow.base.words import escaped, told
+
+GAP = "  "
+"""Blanks between the columns of a table."""
+
+NARROWEST = 8
+"""The least width to which a column of text is folded."""
+
+PIECE = re.compile(r"[^\s,;+_/.:-]*[\s,;+_/.:-]+|[^\s,;+_/.:-]+")
+"""Pieces of a cell, between which it is folded."""
 
 
 def examples(text: str) -> str:
@@ -25,13 +34,28 @@ def examples(text: str) -> str:
     return "\b\nExamples:\n" + "\n".join(lines)
 
 
-def show(result: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
-    """Print a result as JSON if wanted, else as lines; both escape what does not print."""
+def show(
+    result: Mapping[str, Any], lines: Iterable[str], as_json: bool, wrap: bool = True
+) -> None:
+    """Print a result as JSON if wanted, else as lines, with escapes for unprintable characters.
+
+    If `wrap` is true, lines are wrapped between words where the terminal ends.
+    """
     if as_json:
         click.echo(json.dumps(result, indent=1, allow_nan=False))
         return
-    for line in lines:
-        click.echo(escaped(line))
+    width = columns() if wrap else None
+    for line in map(escaped, lines):
+        for part in [line] if width is None else _wrapped(line, width):
+            click.echo(part)
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """Return a line as lines of at most `width` characters; later ones are indented."""
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def durations(seconds: Sequence[float]) -> list[str]:
@@ -66,34 +90,51 @@ def csv_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
     """Return rows as aligned lines; the columns numbered in `right` are flush right.
 
-    On a terminal that is narrower than the table, cells are folded; in a pipe they never are.
+    On a terminal that is narrower than the table, the widest columns are folded; in a pipe no
+    column is.
     """
     cells = [[told(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if sys.stdout.isatty() and sum(widths) + 2 * len(widths) - 2 > (width := _columns()):
-        return _folded(cells, right, width)
-    return [
-        "  ".join(
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
-
-
-def _columns() -> int:
-    """Return the width of the terminal."""
-    return shutil.get_terminal_size().columns
-
-
-def _folded(cells: Sequence[Sequence[str]], right: frozenset[int], width: int) -> list[str]:
-    """Return rows as lines of at most `width` characters; cells that are too wide are folded."""
-    grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    for i in range(len(cells[0])):
-        grid.add_column(justify="right" if i in right else "left", overflow="fold")
+    if (terminal := columns()) is not None:
+        widths = _narrowed(widths, right, terminal - len(GAP) * (len(widths) - 1))
+    lines = []
     for row in cells:
-        grid.add_row(*map(Text, row))
-    console = Console(width=width, color_system=None, file=io.StringIO())
-    with console.capture() as printed:
-        console.print(grid)
-    return [line.rstrip() for line in printed.get().splitlines()]
+        folded = [_folded(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for parts in zip_longest(*folded, fillvalue=""):
+            aligned = [
+                part.rjust(width) if i in right else part.ljust(width)
+                for i, (part, width) in enumerate(zip(parts, widths, strict=True))
+            ]
+            lines.append(GAP.join(aligned).rstrip())
+    return lines
+
+
+def columns() -> int | None:
+    """Return the width of the terminal in characters, None if stdout is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _narrowed(widths: Sequence[int], right: frozenset[int], width: int) -> list[int]:
+    """Return widths of columns whose sum is at most `width`, if columns of text can give enough."""
+    narrowed = list(widths)
+    text = [i for i in range(len(widths)) if i not in right]
+    while sum(narrowed) > width and text:
+        widest = max(text, key=lambda i: narrowed[i])
+        if narrowed[widest] <= NARROWEST:
+            break
+        narrowed[widest] -= 1
+    return narrowed
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return a text as lines of at most `width` characters, broken behind blanks and signs."""
+    if len(text) <= width:
+        return [text]
+    lines = [""]
+    for piece in PIECE.findall(text):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+        while len(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.rstrip() for line in lines]

@@ -17,15 +17,15 @@ from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.help import Command
 from alpenglow.cli.options import Request, input_option, model_options
-from alpenglow.cli.output import durations, examples, show, table
+from alpenglow.cli.output import columns, durations, examples, show, table
 from alpenglow.cli.source import executable, read, refuse_staged
 from alpenglow.ir.graph import Graph
 from alpenglow.measure.profile import ROUNDS, InstrTime, RunProfile, profile, trace
 from alpenglow.measure.reach import bandwidth_of, peak_of
 from alpenglow.runtime.executables.timing import CopyTiming
 
-WIDTH = 60
-"""Characters of sources that a line of the table shows."""
+WIDTH, NARROWEST, NUMBERS = 60, 24, 64
+"""Characters of node names in a row: at most, on a narrow terminal, and of the columns before."""
 
 SMALL = 0.02
 """Kernels of a kind that multiply nothing, and take less of the time each, share a line."""
@@ -177,9 +177,11 @@ def _cells(
     p: InstrTime, total: float, scale: float, most: float, delivered: float
 ) -> Sequence[str]:
     work = (f"{p.rate / 1e9:.1f}", _share(p.rate, most)) if p.flop else ("", "")
-    computes = ", ".join(p.sources)
-    if len(computes) > WIDTH:
-        computes = computes[: WIDTH - 1] + "…"
+    computes, width = ", ".join(p.sources), WIDTH
+    if (terminal := columns()) is not None:
+        width = min(WIDTH, max(NARROWEST, terminal - NUMBERS))
+    if len(computes) > width:
+        computes = computes[: width - 1] + "…"
     return (
         f"{p.seconds * scale:.3f}", f"{p.seconds / total:.1%}" if total else "",
         f"{p.limit * scale:.3f}" if p.limit else "", *work,

@@ -133,7 +133,8 @@ def command(
         ]
         show_result({"file": str(output), "after": stage}, lines, request.json)
         return
-    show_result({"after": stage, "text": text}, text.rstrip("\n").split("\n"), request.json)
+    result = {"after": stage, "text": text}
+    show_result(result, text.rstrip("\n").split("\n"), request.json, wrap=False)
 
 
 def advanced(
