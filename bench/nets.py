@@ -4,7 +4,7 @@ Any folder of fetched models is a net, too, and so is what tools/export_transfor
 PyTorch's libraries: `vit_s`, `whisper_tiny_encoder`, `unet`.  A name of one on pictures may end in
 what it is run on: `resnet50@160` (a side of the picture), `resnet50@333x250`, `resnet50*8` (a batch
 of pictures), `bert_base@64` (tokens).  Behind it may stand how numbers are stored: `resnet50~int8`
-(QDQ, calibrated on noise), `bert_base~dynamic` (weights in int8, activations quantised as it runs),
+(QDQ, calibrated on noise), `bert_base~dynamic` (weights in int8, activations quantized as it runs),
 `resnet50~bf16` (the same net, of which runtimes are asked that).  All shapes in a net that is
 written are fixed, so that every runtime knows them.
 """

@@ -1,4 +1,4 @@
-"""Small networks of constants that are quantised, trained for that, and compared."""
+"""Small networks of constants that are quantized, trained for that, and compared."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def saturates() -> bool:
 def spared(weights: Array) -> Array:
     """Return weights for products that the peer computes exactly: where it saturates, of 7 bits.
 
-    That is what ONNX Runtime's documentation asks of those who quantise for such machines.
+    That is what ONNX Runtime's documentation asks of those who quantize for such machines.
     """
     if weights.dtype != np.int8 or not saturates():
         return weights

@@ -1,4 +1,4 @@
-"""A small model of what quantisation meets: convolutions, a residual sum, a pooling, and a Gemm."""
+"""A small model of what quantization meets: convolutions, a residual sum, a pooling, and a Gemm."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_the_shell_commands_of_quantization_can_be_followed(tmp_path: Path) -> N
     assert fetching == "python tools/fetch_models.py mnist8 data"
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "mnist8-int8.onnx").is_file()
-    assert "3 of 3 layers are quantised" in done.stdout + done.stderr
+    assert "3 of 3 layers are quantized" in done.stdout + done.stderr
 
 
 def test_a_block_of_a_package_that_is_not_there_stays_as_it_is() -> None:

@@ -1,4 +1,4 @@
-"""Whole networks and what to feed them: fetched, some quantised, and others that tests build.
+"""Whole networks and what to feed them: fetched, some quantized, and others that tests build.
 
 Extents are bound, and what decides which part of a network runs is a constant, so that each is one
 graph.
@@ -38,7 +38,7 @@ IN_8_BITS = (
     "mnist8", "mtcnn_onet", "mtcnn_pnet", "mtcnn_rnet", "espcn_x2_nn", "espcn_x3",
     "seeded_shufflenet",
 )  # fmt: skip
-"""Fetched networks in f32 that are quantised here."""
+"""Fetched networks in f32 that are quantized here."""
 
 LARGE_NBYTES = 100_000_000
 """Larger files are left out of what was exported: their layers are those of smaller ones."""

@@ -10,7 +10,7 @@ from conformance_page import shown
 
 SUITES = {
     "testdata": "programs of JAX",
-    "quantized": "quantised programs",
+    "quantized": "quantized programs",
     "interpret": "of the reference interpreter",
     "math": "functions of reals at their limits",
     "complex": "functions of complex numbers",

@@ -138,7 +138,7 @@ def quantised(form: str) -> Recipe:
 
 
 def _fill_quantised(form: str, archives: Archives, folder: Path) -> None:
-    """Quantise in a process of its own, so that only it needs ONNX Runtime."""
+    """Quantize in a process of its own, so that only it needs ONNX Runtime."""
     pictures = {
         Path(file).stem: model_inputs.squeezenet_input(read(archives["foolbox"], file))
         for file in model_inputs.image_files(archives)
@@ -154,7 +154,7 @@ def _fill_quantised(form: str, archives: Archives, folder: Path) -> None:
             text=True,
         )
     if ran.returncode != 0:
-        raise FetchError(f"cannot quantise SqueezeNet: {ran.stderr.strip().splitlines()[-1]}")
+        raise FetchError(f"cannot quantize SqueezeNet: {ran.stderr.strip().splitlines()[-1]}")
     _save_inputs(model_inputs.squeezenet11(archives), folder)
 
 

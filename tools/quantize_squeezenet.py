@@ -1,4 +1,4 @@
-"""Quantise SqueezeNet to int8 with ONNX Runtime, calibrated on sample pictures.
+"""Quantize SqueezeNet to int8 with ONNX Runtime, calibrated on sample pictures.
 
 A script of its own because it alone needs ONNX Runtime, which users of the compiler need not have.
 

@@ -137,7 +137,7 @@ def timed(exe: Any, feeds: Feeds, model: Path) -> Row:
 def verdict(got: list[Any], feeds: Feeds, model: Path, weights: str) -> Row:
     """Say whether results agree, and where they do not, whether the peer agrees with itself.
 
-    A rounding that falls the other way is a whole step of a quantised tensor, which layers may
+    A rounding that falls the other way is a whole step of a quantized tensor, which layers may
     amplify.  So the peer is also asked with its optimisations, and with its weights nudged.
     """
     wanted = session(model, False).run(None, feeds)

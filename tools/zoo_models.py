@@ -8,7 +8,7 @@ read as bytes.  The fields of a network:
     member    its path in the archive; `X.gz` is unpacked, `X#KEY` is put together from the pieces
               that the JSON file X lists under KEY
     exporter  who wrote it, where the file does not say
-    weights   `int8` for a network that quantises as it runs, `f16` for halves; else floats
+    weights   `int8` for a network that quantizes as it runs, `f16` for halves; else floats
     sizes     numbers for the names in its feeds: the first is bound with shapes=, an open
               Executable is called with all
     feeds     what each input gets, see zoo_inputs.py

@@ -34,9 +34,9 @@ network is compiled in a process of its own, once with the extents of its inputs
 and once with them *open*, where the same Executable is called with two or three sizes.  The
 reference is ONNX Runtime without graph optimisations.  Two outputs agree if they differ by at most
 1e-3 or, of the largest element, 1e-4 (5e-3 with weights of f16; 2e-2 or the same top-1 for networks
-that quantise as they run); numbers that are no floats are equal.  *Undetermined* says that ONNX
+that quantize as they run); numbers that are no floats are equal.  *Undetermined* says that ONNX
 Runtime differs from itself at least half as much, once its optimisations are on or its weights are
-changed by 2e-7 of themselves: where a network quantises as it runs, a rounding that falls the other
+changed by 2e-7 of themselves: where a network quantizes as it runs, a rounding that falls the other
 way is a whole step.
 
 Trained networks of opsets 22 to 24 were looked for in some sixty packages and not found.

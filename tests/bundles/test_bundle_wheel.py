@@ -345,7 +345,7 @@ def test_processors_that_lack_something_are_told(path: Path, tmp_path: Path) -> 
     file = wheel(path, tmp_path / "out", shapes=SHAPES)
     imported(file)
     library = file.parent / "net" / "libnet.so"
-    with pytest.raises(ImportError, match=r"libnet.so is not supported by this processor, which lacks avx1024"):
+    with pytest.raises(ImportError, match="not supported by this processor, which lacks avx1024"):
         wheel_runtime.SharedLibrary(library, "net_constants", ["avx1024"])
 
     assert (file.parent / "net" / "_runtime.py").read_bytes() == (

@@ -1,4 +1,4 @@
-"""Profiling, tuning, explaining and exporting: what runs a model to quantise it."""
+"""Profiling, tuning, explaining and exporting: what runs a model to quantize it."""
 
 from __future__ import annotations
 

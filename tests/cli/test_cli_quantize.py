@@ -56,8 +56,8 @@ def test_the_model_and_the_report_are_written(folder: Path) -> None:
 
     assert np.mean(expected == actual) >= 1 - told["loss_after"] - 1e-9
     assert [x["quantized"] for x in told["layers"]] == [True] * 3
-    assert report.startswith("# model.onnx, quantised\n\n3 of 3 layers are quantised; top1 loses")
-    assert "| c | conv | quantised |" in report
+    assert report.startswith("# model.onnx, quantized\n\n3 of 3 layers are quantized; top1 loses")
+    assert "| c | conv | quantized |" in report
 
 
 def test_a_layer_with_several_results_is_told_of(folder: Path) -> None:
@@ -91,10 +91,10 @@ def test_the_report_says_how_to_compile_what_takes_halves(folder: Path) -> None:
     found = alpenglow(f"{line} -o small.onnx")
 
     assert "on 8 samples, compiled with --precision bf16 --keep " in found.stdout
-    assert "c stays in f32: quantised alone it leaves the results" in found.stdout
+    assert "c stays in f32: quantized alone it leaves the results" in found.stdout
     found = alpenglow("quantize model.onnx --data samples.npz --metric sqnr --precision bf16 "
                       "--keep d --max-drop 0.00005 -o small.onnx")  # fmt: skip
-    sentences = [s for s in found.stdout.splitlines() if ": quantised alone" in s]
+    sentences = [s for s in found.stdout.splitlines() if ": quantized alone" in s]
 
     assert "d stays in f32: it is kept as it is, as asked." in found.stdout
     assert sentences and all(" takes bf16: " in s for s in sentences)
@@ -115,7 +115,7 @@ def test_converted_placeholders_are_measured_on_the_samples_as_they_are(folder: 
 def test_what_loses_nothing_says_so(folder: Path) -> None:
     line = "quantize model.onnx --data samples.npz --metric sqnr --keep conv,mat_mul"
 
-    assert "0 of 3 layers are quantised; the outputs are those before" in alpenglow(
+    assert "0 of 3 layers are quantized; the outputs are those before" in alpenglow(
         f"{line} -o same.onnx").stdout  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_pictures_are_samples_and_their_folders_labels(folder: Path) -> None:
         ("--max-drop 200%", "--max-drop is 200%, expected a share, like 0.5% or 0.005"),
         ("--max-drop lots", "--max-drop is lots, expected a share"),
         ("--keep nothing", "keep names nothing, which is no value and no operator"),
-        ("--precision bf16 --weights-only int8", "--precision bf16 is for what is not quantised"),
+        ("--precision bf16 --weights-only int8", "--precision bf16 is for what is not quantized"),
         ("--group 4", "group is 4, expected 0, or a number of inputs with weights_only"),
         ("--calibrate 8", "count is 8, expected 1 to 7 of 8 samples"),
         ("--data none.npz", "expected a folder or file of samples"),

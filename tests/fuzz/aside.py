@@ -259,12 +259,12 @@ KINDS = (
         ),
     ),
     Kind(
-        "NaN is quantised",
+        "NaN is quantized",
         "ONNX does not say which integer NaN becomes, nor whether the least of a tensor may be NaN",
         lambda d: "nan" in d.traits and any("Quantize" in o or "Cast" in o for o in d.operators),
     ),
     Kind(
-        "infinity is quantised",
+        "infinity is quantized",
         "ONNX limits it to the largest integer, others convert it first, which may give the least",
         lambda d: (
             d.expected.dtype.kind in "iu"
@@ -307,7 +307,7 @@ KINDS = (
 
 OURS = {
     "torn": "rounding decides: a tie, a step, a mask, a shape",
-    "NaN in bytes": "under `fast`, what NaN is quantised to is any",
+    "NaN in bytes": "under `fast`, what NaN is quantized to is any",
     "subnormal": "what is less than normal numbers has few bits, or none: exponentials of it are 0",
     "overflow of sums": "sums of products of huge numbers overflow in one order and not in another",
     "0 times NaN": "under `fast`, zeros of a packed operand may meet NaN of other channels",

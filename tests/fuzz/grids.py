@@ -1,4 +1,4 @@
-"""Scales and zero points, for what quantises and what computes with small integers."""
+"""Scales and zero points, for what quantizes and what computes with small integers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bytes_of(d: Draft, least: int, most: int) -> Var:
 
 
 def through(d: Draft, x: Var, kind: str = "", step: Var | None = None) -> Var:
-    """Return x quantised, in this step or in any, and dequantised, as exporters write it."""
+    """Return x quantized, in this step or in any, and dequantized, as exporters write it."""
     if d.opset < 13:
         raise Declined
     kind = kind or d.one_of(BYTES)
@@ -59,7 +59,7 @@ def through(d: Draft, x: Var, kind: str = "", step: Var | None = None) -> Var:
 
 
 def stored(d: Draft, shape: Shape, axis: int) -> Var:
-    """Return weights that are stored as i8 and dequantised, by channel or as a whole."""
+    """Return weights that are stored as i8 and dequantized, by channel or as a whole."""
     if d.opset < 13:
         raise Declined
     each = d.chance(0.6)

@@ -197,7 +197,7 @@ MISTAKES = (
     ),
     # Operators and converters.
     Mistake(
-        "quantising rounds halves away from zero", "ops/quantized/quantize.py",
+        "quantizing rounds halves away from zero", "ops/quantized/quantize.py",
         "m.add(m.round(self._quotient(m, x, scale)),",
         "m.add(m.floor(m.add(self._quotient(m, x, scale), 0.5)),",
     ),

@@ -83,7 +83,7 @@ MOVES = (Broadcast, Concat, Reshape, Slice, Transpose)
 
 
 def _is_exact(node: Node, exact: set[Value]) -> bool:
-    """Whether nothing is rounded but by what quantises: moves of what is fed or stored, and steps
+    """Whether nothing is rounded but by what quantizes: moves of what is fed or stored, and steps
     of which one is a power of two, so that it is told apart how ties are rounded."""
     if not all(v is None or v.array is not None or v in exact for v in node.inputs):
         return False

@@ -1,4 +1,4 @@
-"""Recipes for networks that were quantised: floats between dequantised and quantised tensors."""
+"""Recipes for networks that were quantized: floats between dequantized and quantized tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bias_of(d: Draft, x_step: float, w: Var, count: int) -> Var:
 
 @recipe("qdq:Conv", table=PATTERNS)
 def conv(d: Draft, op: str) -> None:
-    """A convolution between quantisations, perhaps with Relu, Add or a pool, as QDQ models have."""
+    """A convolution between quantizations, perhaps with Relu, Add or a pool, as QDQ models have."""
     x = through(d, image(d, ["float"], d.one_of((1, 2, 2, 2, 3))))
     w = window(d, "Conv", x.rank - 2)
     out = w.extents(x.shape[2:])
@@ -85,7 +85,7 @@ def both(d: Draft, op: str) -> None:
 
 @recipe("qdq:attention", table=PATTERNS)
 def attention(d: Draft, op: str) -> None:
-    """softmax(q k) v between quantisations, also of the scores, with masks or without."""
+    """softmax(q k) v between quantizations, also of the scores, with masks or without."""
     lead = d.one_of(((), (2,), (1, 3), (2, 2)))
     rows, keys, inner, outer = d.extent(40), d.extent(150), d.extent(33), d.extent(70)
     if 0 in (rows, keys) or prod(lead) * max(rows, keys) * max(rows, inner, outer) > 20000:
@@ -108,7 +108,7 @@ def attention(d: Draft, op: str) -> None:
 
 @recipe("qdq:moves", table=PATTERNS)
 def moves(d: Draft, op: str) -> None:
-    """What moves or selects elements, between quantisations of one grid or of two."""
+    """What moves or selects elements, between quantizations of one grid or of two."""
     x = through(d, d.pick(["float"], 1, 4, empty=False))
     how = d.one_of(("Transpose", "Concat", "Slice", "Relu", "Softmax", "Mul", "ReduceMean",
                     "Sigmoid", "Gather"))  # fmt: skip
@@ -138,7 +138,7 @@ def moves(d: Draft, op: str) -> None:
 
 @recipe("qdq:limits", table=PATTERNS)
 def limits(d: Draft, op: str) -> None:
-    """A limit, or a border, of what has been dequantised: perhaps where no byte stands for it."""
+    """A limit, or a border, of what has been dequantized: perhaps where no byte stands for it."""
     if d.opset < 11:
         raise Declined
     x = through(d, d.pick(["float"], 1, 4, empty=False))
@@ -158,7 +158,7 @@ def limits(d: Draft, op: str) -> None:
 
 @recipe("weights of few bits", table=PATTERNS)
 def few_bits(d: Draft, op: str) -> None:
-    """A product of floats with weights that are dequantised: by columns, or by blocks of rows."""
+    """A product of floats with weights that are dequantized: by columns, or by blocks of rows."""
     if d.opset < 21:
         raise Declined
     rows = d.one_of((1, 2, 3, 6, 7, 16, 17))
@@ -207,7 +207,7 @@ def table(d: Draft, op: str) -> None:
 
 @recipe("a chain of grids", table=PATTERNS)
 def grids(d: Draft, op: str) -> None:
-    """Quantised, dequantised, and quantised again with another scale and zero."""
+    """Quantized, dequantized, and quantized again with another scale and zero."""
     x = d.pick(["float"], 1, 4, empty=False)
     if d.opset < 13:
         raise Declined

@@ -84,7 +84,7 @@ EXAMPLES = {
             y = Log (s) }""",
         {"x": np.full((1, 1, 1, 1), -1, np.float32)}, np.full((1, 1, 1, 1), -30.0),
     ),
-    "infinity is quantised": Example(
+    "infinity is quantized": Example(
         "g (float16[2] x, float16 s, int8 z) => (int8[2] y) { y = QuantizeLinear (x, s, z) }",
         {"x": np.array([1, np.inf], np.float16), "s": np.array(1, np.float16),
          "z": np.array(3, np.int8)}, np.array([4.0, 127.0]), everywhere=False,
@@ -95,7 +95,7 @@ EXAMPLES = {
             y, a, c, d, v = BatchNormalization <epsilon = 0.0> (x, s, b, m, w) }""",
         {"x": np.array([[[1, 2]], [[3, 6]]], np.float32)}, np.array([3.5]), opset=9,
     ),
-    "NaN is quantised": Example(
+    "NaN is quantized": Example(
         "g (float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }",
         {"x": np.array([1, np.nan], np.float32)}, None, everywhere=False,
     ),

@@ -150,7 +150,7 @@ FOUND = {
             v = Softmax (c) }""",
         ({"x": floats(3, 1), "z": floats(3, 17)}, {"x": floats(3, 1), "z": floats(2, 32)}),
     ),
-    "a bias in floats beside products of bytes, not quantised after": Found(
+    "a bias in floats beside products of bytes, not quantized after": Found(
         """g (uint8[1,1,1] x) => (float[?,?,?] y) <int8[1,6] w = {-74, 90, 102, -71, 109, 105},
             float[6] b = {2.18, 1.33, 1.25, 0.62, -0.614, -0.04898}, float[1] s = {0.0625},
             float[6] t = {0.015625, 0.0625, 0.0625, 0.03125, 0.03125, 0.03125}> {

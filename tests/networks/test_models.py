@@ -31,13 +31,13 @@ FLOAT = 1e-4
 """Sums in another order, through some fifty layers."""
 
 TOLERANCE = {
-    # One step of the output's quantisation, as a fraction of the largest output.
+    # One step of the output's quantization, as a fraction of the largest output.
     "squeezenet11_qdq": 0.2216 / 20.8,
     "squeezenet11_qlinear": 0.2216 / 20.8,
     # Two: ONNX Runtime computes its first layer in floats.  Of that 1 in 75 000 rounds the other
     # way, of the last of 53 layers every second.
     "style_predict_qdq": 2 * 0.0199 / 1.92,
-    # Variances are quantised, and one step of a small one is many of 1/sqrt: differences in the
+    # Variances are quantized, and one step of a small one is many of 1/sqrt: differences in the
     # last bit of a sum grow to a tenth of the range.
     "style_transform_qdq": 0.25,
 }

@@ -1,4 +1,4 @@
-"""Real models, quantised: what they answer, here and in ONNX Runtime."""
+"""Real models, quantized: what they answer, here and in ONNX Runtime."""
 
 from __future__ import annotations
 

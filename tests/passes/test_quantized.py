@@ -1,4 +1,4 @@
-"""Quantised networks: what is compiled of them, and that it computes what they say."""
+"""Quantized networks: what is compiled of them, and that it computes what they say."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ f32 = np.float32
 
 
 class Network:
-    """A graph that is quantised as exporters do it: every tensor there and back."""
+    """A graph that is quantized as exporters do it: every tensor there and back."""
 
     def __init__(self, dtype: str, weights: str) -> None:
         self.g = Graph("network")
@@ -204,7 +204,7 @@ def test_a_bias_in_f32_is_not_rounded_to_steps_that_the_result_shows(
 
 
 def _last(g: Graph) -> Value:
-    """Return the dequantised result of a network, before it is moved."""
+    """Return the dequantized result of a network, before it is moved."""
     v = g.outputs["y"]
     while v.producer is not None and isinstance(v.producer.op, Reshape | Transpose):
         (inner,) = v.producer.inputs

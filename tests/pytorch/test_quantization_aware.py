@@ -1,4 +1,4 @@
-"""Training for few bits, step by step, against PyTorch's fake quantisation of the same network.
+"""Training for few bits, step by step, against PyTorch's fake quantization of the same network.
 
 Scales are powers of two, with which PyTorch's 1 / scale is exact.
 """

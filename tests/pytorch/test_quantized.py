@@ -1,4 +1,4 @@
-"""Quantised models: what PT2E leaves equals eager within a step, and runs on bytes."""
+"""Quantized models: what PT2E leaves equals eager within a step, and runs on bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seeded(*shape: int) -> torch.Tensor:
 
 
 def quantised(x: torch.Tensor, scale: float, zero: int, kind: Any = torch.uint8) -> torch.Tensor:
-    """Return x on a grid: quantised and dequantised, as PT2E spells it."""
+    """Return x on a grid: quantized and dequantized, as PT2E spells it."""
     ends = torch.iinfo(kind)
     q = OPS.quantize_per_tensor(x, scale, zero, ends.min, ends.max, kind)
     return OPS.dequantize_per_tensor(q, scale, zero, ends.min, ends.max, kind)
@@ -60,7 +60,7 @@ def reals(w: dict[str, torch.Tensor]) -> torch.Tensor:
 def images(
     x: torch.Tensor, **b: torch.Tensor
 ) -> torch.Tensor:  # fmt: skip
-    """Two convolutions and a sum, quantised as XNNPACK's quantiser does."""
+    """Two convolutions and a sum, quantized as XNNPACK's quantizer does."""
     first = {k: b[f"a_{k}"] for k in ("q", "scales", "zeros")}
     second = {k: b[f"b_{k}"] for k in ("q", "scales", "zeros")}
     x = quantised(x, 0.03, 5, torch.int8)
@@ -72,7 +72,7 @@ def images(
 
 
 def layers(x: torch.Tensor, **b: torch.Tensor) -> torch.Tensor:
-    """Two layers, quantised as the quantiser for x86 does: in 7 bits, the last one in floats."""
+    """Two layers, quantized as the quantizer for x86 does: in 7 bits, the last one in floats."""
     first = {k: b[f"a_{k}"] for k in ("q", "scales", "zeros")}
     second = {k: b[f"b_{k}"] for k in ("q", "scales", "zeros")}
     q = OPS.quantize_per_tensor(x, 0.05, 60, 0, 127, torch.uint8)

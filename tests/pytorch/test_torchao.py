@@ -1,4 +1,4 @@
-"""Models that torchao quantises: they equal eager, and compute with integers."""
+"""Models that torchao quantizes: they equal eager, and compute with integers."""
 
 from __future__ import annotations
 

@@ -374,7 +374,7 @@ def test_what_is_quantised_is_not_quantised_again() -> None:
     q = ag.quantize(g, profiled(g))
     again = plan(q, profiled(q), QuantOptions())
 
-    assert {d.why for d in again.decisions} == {"it is quantised already"}
+    assert {d.why for d in again.decisions} == {"it is quantized already"}
     assert len(list(ops(ag.quantize(q, profiled(q)), Quantize))) == len(list(ops(q, Quantize)))
 
 
@@ -398,7 +398,7 @@ def test_a_profile_of_another_graph_is_refused() -> None:
 
 
 def test_activations_need_a_profile() -> None:
-    with pytest.raises(OptionError, match="activations are quantised by a profile"):
+    with pytest.raises(OptionError, match="activations are quantized by a profile"):
         ag.quantize(branched())
 
 

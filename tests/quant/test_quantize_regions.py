@@ -197,7 +197,7 @@ def test_a_report_tells_of_layers_in_loops() -> None:
     told = explain(made, profile, Dataset(4, samples.__getitem__), threads=1)
 
     _, last, product = told.rows()
-    assert (last[0], last[2]) == ("last", "quantised")
+    assert (last[0], last[2]) == ("last", "quantized")
     assert (product[0], product[2], product[3]) == ("product", "f32", "")
     assert "product stays in f32: it is kept as it is, as asked." in told.sentences()
 

@@ -288,10 +288,10 @@ def test_what_cannot_be_rounded_is_refused() -> None:
         train.quantization_aware(g, emptied)
     with pytest.raises(ModelError, match="another graph"):
         train.quantization_aware(blocks(), profile)
-    with pytest.raises(OptionError, match="activations are quantised by a profile"):
+    with pytest.raises(OptionError, match="activations are quantized by a profile"):
         train.quantization_aware(g)
     for twice in (once, quantised):
-        with pytest.raises(OptionError, match="first: it is quantised already"):
+        with pytest.raises(OptionError, match="first: it is quantized already"):
             train.quantization_aware(twice, profiled(twice))
     with pytest.raises(OptionError, match="first: it is kept as it is, as asked"):
         train.quantization_aware(g, profile, QuantOptions(keep=frozenset({"conv", "mat_mul"})))

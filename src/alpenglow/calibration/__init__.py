@@ -1,4 +1,4 @@
-"""Running models to quantise them: profiles, and the search for the cheapest precision of each
+"""Running models to quantize them: profiles, and the search for the cheapest precision of each
 layer within an allowed loss of accuracy."""
 
 from alpenglow.calibration.ranges import profile_ranges

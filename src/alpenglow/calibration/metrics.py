@@ -1,4 +1,4 @@
-"""Metrics: what a quantised model loses, as one number between 0 (nothing) and 1."""
+"""Metrics: what a quantized model loses, as one number between 0 (nothing) and 1."""
 
 from __future__ import annotations
 

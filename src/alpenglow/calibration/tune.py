@@ -1,11 +1,11 @@
-"""Tuning by accuracy: which layers can be quantised before more is lost than is allowed.
+"""Tuning by accuracy: which layers can be quantized before more is lost than is allowed.
 
-First each layer is quantised alone, which tells how much noise it makes in the results.  Then the
+First each layer is quantized alone, which tells how much noise it makes in the results.  Then the
 layers with the most noise for the work that they save are kept as they are, as few as will do: the
 number is found by bisection.  At last each of those that were kept is tried again, the one with the
 most work first.
 
-Where the model is to be compiled for half precision, layers that are not quantised take halves, but
+Where the model is to be compiled for half precision, layers that are not quantized take halves, but
 for those that lose too much in them too: these are found in the same way.
 """
 
@@ -42,8 +42,8 @@ SECOND_TRIES = 8
 class Tuning:
     """What was found: the plan, and what it loses by the metric.
 
-    `before` and `after` are losses of the original and of the quantised model; `noise` holds, for
-    each layer, the share of noise in the results if it is quantised alone, where a search was
+    `before` and `after` are losses of the original and of the quantized model; `noise` holds, for
+    each layer, the share of noise in the results if it is quantized alone, where a search was
     needed; `tried` counts the models that were measured.  `precision` is to be that of compiling
     the model, and `wide` what is to be kept from it.
     """
@@ -75,9 +75,9 @@ def tune(
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Tuning:
-    """Return the plan that quantises as much work as `max_drop` allows of a loss by `metric`.
+    """Return the plan that quantizes as much work as `max_drop` allows of a loss by `metric`.
 
-    What `options` keep stays kept.  All else that is not quantised takes `precision`.  Raises
+    What `options` keep stays kept.  All else that is not quantized takes `precision`.  Raises
     FeedError where the metric needs labels and there are none.
     """
     check_metric(metric, data.labels)
@@ -128,7 +128,7 @@ class _PlanSearch:
         return kept
 
     def halved(self, tuning: Tuning, precision: Halves, most: float) -> Tuning:
-        """Return what was found, with halves for layers that are not quantised."""
+        """Return what was found, with halves for layers that are not quantized."""
         g = convert(tuning.plan, floats=True)
         asked = self.options.keep
         left = [d for d in tuning.plan.decisions if d.why and isinstance(d.node.op, Conv | MatMul)]
@@ -157,7 +157,7 @@ class _PlanSearch:
                        wide=tuple(sorted(wide | asked)))  # fmt: skip
 
     def noise(self, candidates: list[Decision]) -> dict[str, float]:
-        """Return, for each layer, the noise that it makes if it alone is quantised."""
+        """Return, for each layer, the noise that it makes if it alone is quantized."""
         data = self.data.first(PROBES)
         reference = self.run(self.g, data)
         noise = {}
@@ -216,7 +216,7 @@ def known_as(d: Decision) -> str:
 
 def _told(chosen: Plan, kept: frozenset[str], noise: Mapping[str, float]) -> Plan:
     """Return a plan that says of the layers kept by the search why they are."""
-    why = "quantised alone it leaves the results {:.1f} dB, and too much would be lost"
+    why = "quantized alone it leaves the results {:.1f} dB, and too much would be lost"
     decisions = tuple(
         replace(d, why=why.format(decibels(noise[d.name]))) if d.name in kept else d
         for d in chosen.decisions

@@ -1,4 +1,4 @@
-"""`alpenglow profile-ranges`: what the values of a model are like, for quantisation."""
+"""`alpenglow profile-ranges`: what the values of a model are like, for quantization."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def share(text: str) -> float:
 
 
 def check_output(request: Request, g: Graph, output: Path) -> None:
-    """Raise an error, before all work, if the quantised graph cannot be written as `output`."""
+    """Raise an error, before all work, if the quantized graph cannot be written as `output`."""
     if output.suffix != ".onnx":
         return
     if is_onnx(request):
@@ -179,7 +179,7 @@ def check_output(request: Request, g: Graph, output: Path) -> None:
 
 
 def write(request: Request, tuning: Tuning, output: Path) -> Exported | None:
-    """Write the quantised model: into the ONNX file that it was, or as a graph."""
+    """Write the quantized model: into the ONNX file that it was, or as a graph."""
     if output.suffix == ".onnx" and is_onnx(request):
         exported = export(request.model, tuning.plan)
         files.write(output, lambda file: _write(file, exported.model.SerializeToString()))
@@ -232,7 +232,7 @@ def outcome(tuning: Tuning, data: Dataset) -> str:
             f"{tuning.metric} loses {100 * tuning.drop:.2f} points "
             f"({100 - 100 * tuning.before:.2f} to {100 - 100 * tuning.after:.2f} %)"
         )
-    whole = f"{stored} of {layers} layers are quantised; {lost} on {counted(len(data), 'sample')}"
+    whole = f"{stored} of {layers} layers are quantized; {lost} on {counted(len(data), 'sample')}"
     return whole + halved(tuning)
 
 
@@ -248,7 +248,7 @@ def lines(
     tuning: Tuning, told: Explanation, data: Dataset, output: Path, notes: tuple[str, ...]
 ) -> list[str]:
     """Return what is printed."""
-    text = [*table(told.rows(), right=frozenset({3, 6, 7})), *told.sentences(), *notes]
+    text = [*table(told.rows(), right=frozenset({3, 5, 6, 7})), *told.sentences(), *notes]
     return [*text, f"{output}: {outcome(tuning, data)}"]
 
 
@@ -258,7 +258,7 @@ def markdown(
     """Return the report."""
     o = tuning.plan.options
     parts = [
-        f"# {request.model.name}, quantised",
+        f"# {request.model.name}, quantized",
         f"{outcome(tuning, data)}.  Models measured: {tuning.tried}.",
         f"Precision {o.precision}, schema {o.schema}, calibration {o.calibration}, a scale a "
         f"{o.granularity}, bias {o.bias}, weights only: {o.weights_only}.",
@@ -267,7 +267,7 @@ def markdown(
     parts += [f"- {note}." for note in notes]
     if tuning.noise:
         parts.append("## Each layer alone")
-        parts.append("The noise in the results if nothing else is quantised:")
+        parts.append("The noise in the results if nothing else is quantized:")
         worst = sorted(tuning.noise.items(), key=lambda item: -item[1])
         rows = [f"| {name} | {decibels(noise):.1f} |" for name, noise in worst]
         parts.append("\n".join(["| layer | dB |", "| --- | --- |", *rows]))

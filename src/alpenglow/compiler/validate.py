@@ -29,7 +29,7 @@ TOLERANCE = {"f16": 2e-2, "bf16": 1e-1, "f32": 2e-4, "f64": 1e-9}
 """Relative to the largest output: passes may reassociate."""
 
 STEPS = 0.05
-"""How far quantised outputs may be off on average, relative to the largest.  One tensor is a step
+"""How far quantized outputs may be off on average, relative to the largest.  One tensor is a step
 off where it was near the middle between two; through many layers few stay as they were."""
 
 
@@ -166,7 +166,7 @@ def difference(want: Array, got: Array, coarsest: float = 0.0) -> str:
         return ""
     if want.dtype.kind in "iub":
         wrong = int(np.count_nonzero(want != got))
-        # Quantised values may round the other way after reassociation.
+        # Quantized values may round the other way after reassociation.
         off = np.max(np.abs(want.astype(np.int64) - got.astype(np.int64)))
         return f"{wrong} of {want.size} elements differ, by up to {off}" if off > 1 else ""
     if NAMES[want.dtype] in COMPLEX:

@@ -213,7 +213,8 @@ def _staged(
             make = _maker(g, target, options, store, guards)
             return OpenExecutable(g, target, make, threads, artifacts=artifacts)
         run = partial(compile_graph, g, target, options, store)
-        return Installed(journal.compiled(g.name, "next part of a model split at its data", store, run), threads)
+        why = "next part of a model split at its data"
+        return Installed(journal.compiled(g.name, why, store, run), threads)
 
     executable = StagedExecutable(model, compile_part, threads, target, _settings(options))
     executable.restore = reopened

@@ -49,7 +49,7 @@ class Manager:
             with kept_to(self._cpus):
                 self._take_turns()
         except BaseException as error:  # told to all whose requests cannot go elsewhere
-            log.warning("worker %s has failed and serves no more requests: %s", self._post.name, error)
+            log.warning("worker %s has failed and is not used again: %s", self._post.name, error)
             why = str(error) or type(error).__name__
             held, self._held = self._held, []
             self._begun.clear()

@@ -86,7 +86,7 @@ class Frame:
         return None
 
     def requantized(self) -> Requantize | None:
-        """Return the requantisation that the instruction ends with, if it does."""
+        """Return the requantization that the instruction ends with, if it does."""
         if self.body is None:
             return None
         (result,) = self.body.outputs.values()
@@ -95,8 +95,8 @@ class Frame:
         return op if isinstance(op, Requantize) else None
 
     def before_rounding(self, value: Expr, at: list[Coord]) -> tuple[Expr, Expr]:
-        """Return what the requantisation at the end rounds, and its zero point, given a sum."""
-        assert self.body is not None, "a requantisation follows the anchor"
+        """Return what the requantization at the end rounds, and its zero point, given a sum."""
+        assert self.body is not None, "a requantization follows the anchor"
         (result,) = self.body.outputs.values()
         assert result.producer is not None, "a part computes the result"
         x, multiplier, zero = (self._follow(v, value, at) for v in result.producer.inputs if v)

@@ -94,7 +94,7 @@ def grid_of(node: Node) -> Grid | None:
 
 
 def quantized(v: Value | None) -> tuple[Value, Grid] | None:
-    """Return q and its grid if v is q dequantised."""
+    """Return q and its grid if v is q dequantized."""
     match v:
         case Value(Node(Dequantize(), [Value() as q, *_]) as node):
             grid = grid_of(node)

@@ -1,4 +1,4 @@
-"""Quantised models, element by element: from one scale to another, sums, products, functions.
+"""Quantized models, element by element: from one scale to another, sums, products, functions.
 
 Operators between a dequantize and a quantize become arithmetic in i32 and one multiplication.
 """
@@ -33,7 +33,7 @@ ROOM = 2.0**31
 """Sums in i32 stay below this."""
 
 DIGITS = 12
-"""Sums of dequantised tensors are made in i32 where at least so many bits are below a step."""
+"""Sums of dequantized tensors are made in i32 where at least so many bits are below a step."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Term:
 
 
 def _term(v: Value, step: float, sign: int) -> Term | None:
-    """Return an operand of a sum as a term; None if it is neither dequantised nor constant."""
+    """Return an operand of a sum as a term; None if it is neither dequantized nor constant."""
     none = np.zeros(())
     if is_constant(v):
         array = known_array(v)

@@ -1,8 +1,8 @@
-"""Quantised models: operators between dequantised and quantised tensors become integer operators.
+"""Quantized models: operators between dequantized and quantized tensors become integer operators.
 
-A model spells a quantised convolution as one of floats between a dequantize of each operand and a
+A model spells a quantized convolution as one of floats between a dequantize of each operand and a
 quantize of the result.  Here it becomes a convolution of the integers, whose sums are brought to
-the scale of the result by one multiplication.  Dequantising moves down and quantising up, past what
+the scale of the result by one multiplication.  Dequantizing moves down and quantizing up, past what
 only moves or selects elements, until they meet.  Tensors of i8 become u8 with another zero point:
 machines multiply bytes without a sign by bytes with one.
 
@@ -56,13 +56,13 @@ from alpenglow.passes.grid import (
 rules = Rules()
 
 MORE = 2
-"""A slice is quantised before it is cut out of at most so many times its elements."""
+"""A slice is quantized before it is cut out of at most so many times its elements."""
 
 FOLLOWED = 6
 """The most operators between a bias and the quantize of what is made of it."""
 
 LOST = 2.0**-6
-"""The most steps of a quantised result by which rounding a bias may change it."""
+"""The most steps of a quantized result by which rounding a bias may change it."""
 
 PRECISE = 2.0**-21
 """Relative error of a bias of whole steps: of f32, the scale and the product of two scales."""
@@ -81,7 +81,7 @@ LARGEST = 255**2
 
 
 def integers(g: Graph) -> Graph:
-    """Compute a quantised model in integers, as far as it goes."""
+    """Compute a quantized model in integers, as far as it goes."""
     while WHOLE.apply(g):
         pass
     tables.rules.apply(g)
@@ -172,7 +172,7 @@ def _folded(g: Graph, v: Value, name: str) -> Value:
 
 
 def _bytes(v: Value | None) -> tuple[Value, Grid] | None:
-    """Return bytes and their grid if v is bytes dequantised."""
+    """Return bytes and their grid if v is bytes dequantized."""
     source = quantized(v)
     return source if source is not None and source[1].dtype in BYTES else None
 
@@ -180,7 +180,7 @@ def _bytes(v: Value | None) -> tuple[Value, Grid] | None:
 def _product(
     g: Graph, op: Op, x: tuple[Value, Grid], y: tuple[Value, Grid], axis: int
 ) -> Value | None:
-    """Return the dequantised sums of products of integers; None where their scale is no number."""
+    """Return the dequantized sums of products of integers; None where their scale is no number."""
     scales = tuple(x[1].scale * s for s in y[1].scales)
     if min(scales) < LEAST:
         return None

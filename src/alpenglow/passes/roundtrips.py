@@ -1,6 +1,6 @@
-"""Simplification of quantisation: numbers that leave the integers only to come back to them.
+"""Simplification of quantization: numbers that leave the integers only to come back to them.
 
-A quantised model spells every tensor as dequantised and quantised again.  If only
+A quantized model spells every tensor as dequantized and quantized again.  If only
 movement is in between, or limits that the integers have by themselves, the integers stay
 integers.  All rules are exact: a quotient of at most 16 bits survives a product and a division.
 """
@@ -93,7 +93,7 @@ def _precision(node: Node) -> str:
 
 
 def _integers(v: Value | None, grid: UniformGrid) -> Value | None:
-    """Return q if v is q dequantised on this grid."""
+    """Return q if v is q dequantized on this grid."""
     match v:
         case Value(Node(Dequantize(dtype="f32"), [q, *_]) as node) if _grid(node) == grid:
             return q

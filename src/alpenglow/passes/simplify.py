@@ -1,7 +1,7 @@
 """Simplification: nodes that do nothing, undo each other, or can be said in fewer.
 
 The rules are in files by subject: arithmetic (`identities`), the movement of elements
-(`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`), windows on padding
+(`rearrange`), quantization there and back (`roundtrips`), checks (`indices`), windows on padding
 (`taps`).
 
 Every rule is exact except for the sign of zeros, and holds for NaN and infinities, except for

@@ -1,6 +1,6 @@
-"""Quantised models: what other rules have left between a dequantize and a quantize.
+"""Quantized models: what other rules have left between a dequantize and a quantize.
 
-A function of one tensor of bytes becomes a table of its 256 values; reals that are quantised are
+A function of one tensor of bytes becomes a table of its 256 values; reals that are quantized are
 multiplied, not divided.
 """
 
@@ -57,7 +57,7 @@ def table_of_function(g: Graph, node: Node) -> Rewritten:
 
 @dataclass
 class Chain:
-    """Elementwise nodes that compute one value from bytes dequantised and from numbers."""
+    """Elementwise nodes that compute one value from bytes dequantized and from numbers."""
 
     q: Value
     nodes: list[Node]

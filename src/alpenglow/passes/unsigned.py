@@ -1,4 +1,4 @@
-"""Quantised models of signed bytes: tensors of i8 become u8 with another zero point.
+"""Quantized models of signed bytes: tensors of i8 become u8 with another zero point.
 
 Machines multiply bytes without a sign by bytes with one: tensors are the former, weights the
 latter.  A signed tensor is its unsigned form with the first bit of each byte flipped, and flips

@@ -1,4 +1,4 @@
-"""Writing a quantised graph: tensors are stored by Quantize and read back by Dequantize.
+"""Writing a quantized graph: tensors are stored by Quantize and read back by Dequantize.
 
 These pairs say what is stored where; the compiler makes integer operators of them.  Results of the
 graph are those before storing, so that the last layer answers in full precision.

@@ -123,7 +123,7 @@ def layer(g: Graph, node: Node, moving: set[Value]) -> Layer | str:
     if node.output.type.dtype != "f32":
         return f"it computes in {node.output.type.dtype}, and only f32 is converted"
     if quantized_already(node):
-        return "it is quantised already"
+        return "it is quantized already"
     x, w, *rest = node.inputs
     assert x is not None and w is not None, "the operands are required"
     if x not in moving:

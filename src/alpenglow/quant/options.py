@@ -1,4 +1,4 @@
-"""What a caller can choose about quantisation."""
+"""What a caller can choose about quantization."""
 
 from __future__ import annotations
 

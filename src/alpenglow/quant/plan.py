@@ -25,7 +25,7 @@ INSIDE = "it is inside of a loop or a branch, where training does not round"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a layer: quantised, or `why` not."""
+    """What becomes of a layer: quantized, or `why` not."""
 
     name: str
     node: Node
@@ -36,7 +36,7 @@ class Decision:
 class Plan:
     """All that `convert` needs to write the graph, and what a report tells of it.
 
-    `regions` has the plans of the regions of control flow, each of which is quantised as a graph of
+    `regions` has the plans of the regions of control flow, each of which is quantized as a graph of
     its own whose inputs and outputs stay floats; `decisions` are of layers there, too.
     """
 
@@ -55,7 +55,7 @@ class Plan:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers that are quantised."""
+        """The names of the layers that are quantized."""
         return tuple(d.name for d in self.decisions if not d.why)
 
 
@@ -72,7 +72,7 @@ def plan(g: Graph, profile: Profile | None, options: QuantOptions, inside: bool 
     if not isinstance(options, QuantOptions):
         raise OptionError(f"quantize: options is {told_of(options)}, expected QuantOptions(…)")
     if profile is None and options.weights_only == "none":
-        raise OptionError("activations are quantised by a profile, but none is given",
+        raise OptionError("activations are quantized by a profile, but none is given",
                           hint="profile_ranges makes one; weights_only needs none")  # fmt: skip
     if profile is not None and options.weights_only == "none":
         profile.check(g)

@@ -1,4 +1,4 @@
-"""What became of a quantised model, layer by layer: noise, ranges, shares of time, and reasons."""
+"""What became of a quantized model, layer by layer: noise, ranges, shares of time, and reasons."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ DOT_PRODUCTS = {"x86-64": ("avx512vnni", "avxvnni"), "aarch64": ("i8mm", "dotpro
 class LayerReport:
     """What is known of a layer.
 
-    `stored` is "quantised", or the precision of its product, for which `why` is the reason.  `sqnr`
+    `stored` is "quantized", or the precision of its product, for which `why` is the reason.  `sqnr`
     is the ratio of its result's power to that of the noise in it, in decibels; `low`, `high`
     and `sparkline` tell of its operand as profiled; `before` and `after` are its seconds in a run
-    of the original and of the quantised model, nan where no kernel could be told to be its.
+    of the original and of the quantized model, nan where no kernel could be told to be its.
     """
 
     name: str
@@ -101,10 +101,10 @@ def explain(
     made: Plan, profile: Profile | None, data: Dataset, threads: int | None = None,
     precision: Halves = "f32", keep: Collection[str] = (),
 ) -> Explanation:  # fmt: skip
-    """Run the original and the quantised graph on some samples and tell how they differ.
+    """Run the original and the quantized graph on some samples and tell how they differ.
 
-    `precision` and `keep` are those that the quantised graph is compiled with, as far as times are
-    told; noise is that of quantisation alone.
+    `precision` and `keep` are those that the quantized graph is compiled with, as far as times are
+    told; noise is that of quantization alone.
     """
     g, env = written(made, floats=True)
     whole = [d for d in made.decisions if d.node in made.graph.nodes]
@@ -137,7 +137,7 @@ def explain(
 def _stored(d: Decision, precision: Halves, keep: Collection[str]) -> str:
     """Return what a layer takes: integers, or what the graph is compiled for unless it is kept."""
     if not d.why:
-        return "quantised"
+        return "quantized"
     return "f32" if {d.name, d.node.op.name, known_as(d)} & set(keep) else precision
 
 

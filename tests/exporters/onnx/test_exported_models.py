@@ -1,4 +1,4 @@
-"""Whole graphs as ONNX: with open extents, quantised, after passes, and fetched models."""
+"""Whole graphs as ONNX: with open extents, quantized, after passes, and fetched models."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_model_of_open_extents_serves_all(case: Case) -> None:
     assert [str(v.type) for v in again.inputs.values()] == [str(v.type) for v in g.inputs.values()]
 
 
-# ── quantised ──
+# ── quantized ──
 
 
 def quantized_conv() -> onnx.ModelProto:
@@ -120,7 +120,7 @@ def test_weights_in_few_bits_stay_so(weights: Any) -> None:
 
 
 def test_products_in_integers_are_one_operator_with_their_rounding() -> None:
-    """What passes make of a quantised layer is QLinearConv, or ConvInteger and what rounds it."""
+    """What passes make of a quantized layer is QLinearConv, or ConvInteger and what rounds it."""
     g = ag.load(quantized_conv(), shapes={"x": (1, 3, 8, 8)})
     assert isinstance(g, Graph)
     arrays = {"x": np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8)).astype(np.uint8)}

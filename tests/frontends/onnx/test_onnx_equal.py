@@ -195,16 +195,16 @@ MODELS = {
         (float[2,6] x) => (float[2,3] a, int64[2,3] b) <int64[1] k={3}>
         { r = Relu(x) a, b = TopK(r,k) }
     """,
-    "quantised product": """
+    "quantized product": """
         (float[4,4] x) => (float[4,4] y) <float s={0.1}, uint8 z={128}>
         { q = QuantizeLinear(x,s,z) d = DequantizeLinear(q,s,z) y = MatMul(d,d) }
     """,
-    "quantised sum": """
+    "quantized sum": """
         (float[4,4] x) => (uint8[4,4] y) <float s={0.1}, uint8 z={128}>
         { q = QuantizeLinear(x,s,z) d = DequantizeLinear(q,s,z) a = Add(d,d) y =
          QuantizeLinear(a,s,z) }
     """,
-    "quantised concatenation": """
+    "quantized concatenation": """
         (float[4,4] x) => (uint8[4,8] y) <float s={0.1}, uint8 z={128}>
         { q = QuantizeLinear(x,s,z) d = DequantizeLinear(q,s,z) a = Concat<axis=1>(d,d) y
          = QuantizeLinear(a,s,z) }

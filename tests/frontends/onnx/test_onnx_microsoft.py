@@ -380,7 +380,7 @@ def test_rotary_embedding(interleaved: int) -> None:
           rotary_embedding_dim=8, interleaved=interleaved)  # fmt: skip
 
 
-# ── quantised ──
+# ── quantized ──
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

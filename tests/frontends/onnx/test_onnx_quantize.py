@@ -1,4 +1,4 @@
-"""Quantisation in ONNX, and operators on quantised tensors, against ONNX Runtime."""
+"""Quantization in ONNX, and operators on quantized tensors, against ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised ONNX models of several nodes, as exporters write them, against ONNX Runtime."""
+"""Quantized ONNX models of several nodes, as exporters write them, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Model:
         return self("DequantizeLinear", self("QuantizeLinear", x, *grid), *grid)
 
     def weight(self, *shape: int) -> tuple[str, Array]:
-        """Return weights that are dequantised with a scale for each row, and the scales."""
+        """Return weights that are dequantized with a scale for each row, and the scales."""
         q = spared(self.rng.integers(-127, 128, shape).astype(np.int8))
         scales = self.rng.uniform(0.002, 0.01, shape[0]).astype(np.float32)
         zero = self.constant(np.zeros(shape[0], np.int8))
@@ -61,7 +61,7 @@ class Model:
     def made(self, y: str, shape: tuple[int, ...]) -> onnx.ModelProto:
         x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
         outputs = [helper.make_empty_tensor_value_info(y)]
-        graph = helper.make_graph(self.nodes, "quantised", [x], outputs, self.constants)
+        graph = helper.make_graph(self.nodes, "quantized", [x], outputs, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 

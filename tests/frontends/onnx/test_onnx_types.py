@@ -1,4 +1,4 @@
-"""ONNX's element types of a byte or less, and complex ones: stored, moved, cast and quantised."""
+"""ONNX's element types of a byte or less, and complex ones: stored, moved, cast and quantized."""
 
 from __future__ import annotations
 

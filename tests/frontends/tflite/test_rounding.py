@@ -23,7 +23,7 @@ EVEN, AWAY = [0, 2, 0, 1], [1, 2, -1, 1]
 
 
 def quantising(scale: float = 0.25, zero: int = 0) -> bytes:
-    """Return a model that quantises four floats: of a scale of 0.25 three lie in the middle."""
+    """Return a model that quantizes four floats: of a scale of 0.25 three lie in the middle."""
     model = one_op("QUANTIZE", ["f32[4]"], ["i8[4]"])
     rule = {"scale": np.array([scale], np.float32), "zero_point": np.array([zero])}
     model["subgraphs"][0]["tensors"][1]["quantization"] = rule

@@ -1,4 +1,4 @@
-"""Attention of quantised models in one kernel: shares are rounded to bytes before they are used."""
+"""Attention of quantized models in one kernel: shares are rounded to bytes before they are used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGETS = ("cpu", "x86-64-v3", "x86-64-v2")
 
 
 class Case:
-    """A graph of quantised attention as exporters write it, and what it is fed."""
+    """A graph of quantized attention as exporters write it, and what it is fed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = np.random.default_rng(seed)
@@ -33,7 +33,7 @@ class Case:
         self.rows = int(rng.choice([8, 15, 16, 17, 31, 33, 49, 70]))
         self.keys = int(rng.choice([2, 3, 7, 13, 16, 29, 64, 112, 127, 128, 129, 225, 300, 530]))
         inner, features = (int(rng.choice([1, 3, 4, 8, 17, 24, 40, 64, 80])) for _ in range(2))
-        # Scores are quantised, too, as tools do that know no better.
+        # Scores are quantized, too, as tools do that know no better.
         self.twice = bool(rng.random() < 0.4)
         self.dtype = str(rng.choice(["u8", "i8"]))
         self.feeds: dict[str, Array] = {}
@@ -56,7 +56,7 @@ class Case:
         return self.g(Broadcast(like.type.shape), self.g.constant(dtype(x)))
 
     def rounded(self, x: ag.Value, step: float, zero: int | None = None) -> ag.Value:
-        """Quantise and dequantise."""
+        """Quantize and dequantize."""
         kind = np.uint8 if self.dtype == "u8" else np.int8
         if zero is None:
             zero = int(self.rng.integers(-9, 10)) + (128 if kind is np.uint8 else 0)
@@ -96,7 +96,7 @@ def test_it_answers_like_the_interpreter(seed: int) -> None:
 
 
 def written(rows: int | str, keys: int | str) -> ag.Graph:
-    """Return quantised attention of so many rows and keys."""
+    """Return quantized attention of so many rows and keys."""
     g = ag.Graph("written")
 
     def rounded(x: ag.Value, step: float, zero: int) -> ag.Value:

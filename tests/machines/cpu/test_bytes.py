@@ -221,7 +221,7 @@ def requantized(g: Graph, y: Value) -> Value:
 
 
 def chain() -> tuple[Graph, dict[str, Array]]:
-    """Return a graph of layers as quantised networks have them."""
+    """Return a graph of layers as quantized networks have them."""
     g = Graph("chain")
     x = g.input("x", "u8[1,3,18,20]")
     bias = g.constant(np.arange(32, dtype=np.int32) * 100)

@@ -1,4 +1,4 @@
-"""Writers of quantisation: QuantizeLinear and its kin.
+"""Writers of quantization: QuantizeLinear and its kin.
 
 Our operators take scales and zero points stretched to the tensor that they belong to; ONNX's take
 one for the tensor, a vector along an axis, or one for each block of an axis.  What they were

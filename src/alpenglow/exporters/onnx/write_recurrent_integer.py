@@ -1,4 +1,4 @@
-"""The writer of layers whose state is quantised in every step: a loop over time."""
+"""The writer of layers whose state is quantized in every step: a loop over time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _rows(w: Writer, r: Value, units: int) -> Tensor:
 def _product(
     b: Writer, h: Tensor, ahead: Tensor, weights: Tensor, of: tuple[Value, Value, Value | None]
 ) -> Tensor:
-    """Return h[B, H], quantised by the range of `ahead`, times the weights."""
+    """Return h[B, H], quantized by the range of `ahead`, times the weights."""
     m, (columns, scale, zeros) = OnnxMath(b), of
     both = np.array([0, 1], np.int64)
     low, high = (b(name, ahead, both, keepdims=0) for name in ("ReduceMin", "ReduceMax"))

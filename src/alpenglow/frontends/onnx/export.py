@@ -1,4 +1,4 @@
-"""Writing a quantised model as ONNX: QuantizeLinear and DequantizeLinear in the original model.
+"""Writing a quantized model as ONNX: QuantizeLinear and DequantizeLinear in the original model.
 
 The nodes of the model stay as they are.  Tensors that a plan stores get a pair of the two where
 they are made, and the operands that read them so read the result of the pair; weights become
@@ -46,7 +46,7 @@ class Exported:
 
 
 def export(model: str | Path | bytes | onnx.ModelProto, plan: Plan) -> Exported:
-    """Return `model` quantised as planned for the graph that was read from it.
+    """Return `model` quantized as planned for the graph that was read from it.
 
     Raises ModelError if the plan is for another model, UnsupportedError if the model cannot be
     taken to an opset that has what is needed.
@@ -108,7 +108,7 @@ class _PairWriter:
         if unknown:
             raise ModelError(
                 f"the plan is for another model: this one has no tensor '{unknown[0]}'",
-                hint="quantise the graph that load returns for this file",
+                hint="quantize the graph that load returns for this file",
             )
 
     def exported(self) -> Exported:
@@ -140,7 +140,7 @@ class _PairWriter:
         return list(nodes.values())
 
     def activation(self, a: Activation, quantized: bool) -> None:
-        """Put a pair behind a tensor; one that is given quantised is only read back."""
+        """Put a pair behind a tensor; one that is given quantized is only read back."""
         p, name = a.parameters, a.name
         scale = self.initial(f"{name}_scale", np.float32(p.scale))
         zero = self.initial(f"{name}_zero_point", np.asarray(p.zero_point, DTYPES[p.dtype]))

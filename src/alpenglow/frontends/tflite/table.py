@@ -72,7 +72,7 @@ def moves(name: str) -> bool:
 
 
 def moved(converter: Converter) -> Converter:
-    """Return a converter that refuses quantised tensors whose scales or zero points differ."""
+    """Return a converter that refuses quantized tensors whose scales or zero points differ."""
 
     def convert(s: Site) -> Made:
         tensors = [*map(s.declared, s.given()), *map(s.output, range(len(s.step.outputs)))]

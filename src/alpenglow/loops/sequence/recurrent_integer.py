@@ -1,8 +1,8 @@
-"""Loop form of an LSTM whose state is quantised in every step.
+"""Loop form of an LSTM whose state is quantized in every step.
 
 All sequences take a step before any takes the next, for they share its scale.  Their states
 therefore stay in the results, h and c, until the last step.  A few sequences at a time have their
-rows of h quantised into a local array, and are multiplied by the weights, which are read once for
+rows of h quantized into a local array, and are multiplied by the weights, which are read once for
 them all.
 """
 

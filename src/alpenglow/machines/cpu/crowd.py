@@ -74,7 +74,9 @@ class Crowd:
             self.workers = max(1, workers - 1)
             self._pause = min(2 * self._pause, LONGEST_PAUSE) if self._is_trial else FIRST_PAUSE
             self._is_trial, self._changed_at = False, now
-            log.debug("other processes use the CPUs: calls use %d of %d threads", self.workers, workers)
+            log.debug(
+                "other processes use the CPUs: calls use %d of %d threads", self.workers, workers
+            )
         self._late_at = now
 
     def _is_crowded(self, workers: int) -> bool:

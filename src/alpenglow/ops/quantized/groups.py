@@ -1,6 +1,6 @@
 """Reals by groups of neighbours, each of which has a scale of its own and whole numbers of 8 bits.
 
-It is how activations are quantised when they are computed, for products by weights of few bits:
+It is how activations are quantized when they are computed, for products by weights of few bits:
 what a group needs is known at once, and one large element costs its own group its steps alone.
 """
 

@@ -256,7 +256,7 @@ class Requantize(Elementwise):
 
 
 class DynamicQuantize(Composite):
-    """x as u8 with the scale that its own range asks for: quantised x, scale, zero point.
+    """x as u8 with the scale that its own range asks for: quantized x, scale, zero point.
 
     The range is that of x and 0, its width divided by 255 the scale; a range of 0 has scale 1.
     ONNX DynamicQuantizeLinear.

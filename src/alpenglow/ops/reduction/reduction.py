@@ -73,7 +73,7 @@ class ReduceSum(Reduction):
 
 
 class SumBytes(Reduction):
-    """The sum of bytes in i32, 0 of none: what means of quantised tensors are made of."""
+    """The sum of bytes in i32, 0 of none: what means of quantized tensors are made of."""
 
     dtypes = frozenset({"i8", "u8"})
 

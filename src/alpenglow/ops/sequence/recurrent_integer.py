@@ -1,4 +1,4 @@
-"""Recurrent layers whose state is quantised in every step, and multiplied in integers.
+"""Recurrent layers whose state is quantized in every step, and multiplied in integers.
 
 Which sequences share a scale is part of the meaning: all of a step do.
 """

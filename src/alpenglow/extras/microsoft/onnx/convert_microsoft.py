@@ -1,7 +1,7 @@
 """Converters for ONNX Runtime's own operators (com.microsoft): fused products and what moves.
 
 Attention is in `convert_microsoft_attention`, normalisation in `convert_microsoft_normalize`,
-quantised operators are in `convert_microsoft_quantize` and `convert_quantize`.
+quantized operators are in `convert_microsoft_quantize` and `convert_quantize`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Converters for ONNX Runtime's quantised operators beyond those in `convert_quantize`."""
+"""Converters for ONNX Runtime's quantized operators beyond those in `convert_quantize`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from alpenglow.ops.tensor.movement import Broadcast, Reshape, Transpose, stretch
 from alpenglow.ops.tensor.packing import UnpackBits
 
 BYTES = 4
-"""The `accuracy_level` that lets a product quantise activations, by groups as weights have them."""
+"""The `accuracy_level` that lets a product quantize activations, by groups as weights have them."""
 
 # ── products ──
 
@@ -138,7 +138,7 @@ def mat_mul_n_bits(s: Site) -> Made:
 
 
 def _takes_bytes(x: Value, packed: Value, zero: Value | None, group: Value | None) -> bool:
-    """Whether a product by weights of few bits may quantise x: ONNX Runtime does for these."""
+    """Whether a product by weights of few bits may quantize x: ONNX Runtime does for these."""
     whole = zero is None or zero.type.dtype not in FLOATS
     return x.type.dtype == "f32" and packed.array is not None and whole and group is None
 

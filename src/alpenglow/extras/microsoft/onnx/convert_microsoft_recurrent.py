@@ -1,6 +1,6 @@
 """Converters for ONNX Runtime's recurrent layers of bytes.
 
-X is quantised once for all steps and sequences, the state in every step for all sequences: as ONNX
+X is quantized once for all steps and sequences, the state in every step for all sequences: as ONNX
 Runtime does on one thread.  On several it cuts a batch into parts that have scales of their own.
 """
 

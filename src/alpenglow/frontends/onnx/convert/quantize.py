@@ -1,4 +1,4 @@
-"""Converters for quantisation: QuantizeLinear and its kin, and operators on quantised tensors."""
+"""Converters for quantization: QuantizeLinear and its kin, and operators on quantized tensors."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def requantized(
     return s.g(op, total, stretch(s.g, factor, shape), stretch(s.g, zero, shape))
 
 
-# ── ONNX Runtime's operators on quantised tensors ──
+# ── ONNX Runtime's operators on quantized tensors ──
 
 
 def real(s: Site, i: int) -> Value:
@@ -210,7 +210,7 @@ def real(s: Site, i: int) -> Value:
 
 
 def quantized(s: Site, y: Value, dtype: str, i: int) -> Value:
-    """Return y quantised by operands i (scale) and i + 1 (zero point)."""
+    """Return y quantized by operands i (scale) and i + 1 (zero point)."""
     scale = stretch(s.g, placed(s, s.input(i), 1, 0), y.type.shape)
     zero = zeros(s, s.optional(i + 1), y.type.with_dtype(dtype), 0)
     return s.g(Quantize(dtype), y, scale, zero)

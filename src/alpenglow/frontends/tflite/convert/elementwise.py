@@ -235,7 +235,7 @@ def zeros_like(s: Site) -> Made:
 
 @on("DEQUANTIZE")
 def dequantize(s: Site) -> Made:
-    """Halves become wider; what is quantised is refused before."""
+    """Halves become wider; what is quantized is refused before."""
     x = s.input(0)
     if x.type.dtype not in FLOATS:
         raise s.unsupported(f"input {x.type} without a scale", "quantized or float input")

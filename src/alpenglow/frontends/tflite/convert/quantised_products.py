@@ -158,7 +158,7 @@ def by_xnnpack(s: Site, w: int) -> bool:
 
 
 def _convolved(s: Site, operands: Callable[[Site], tuple[Value, Value]], axis: int) -> Value:
-    """Return the convolution of operands, requantised; scales of weights are on an axis."""
+    """Return the convolution of operands, requantized; scales of weights are on an axis."""
     check_axis(s, 1, axis)
     x, w = operands(s)
     window = sliding(s, x, w, PLANE)

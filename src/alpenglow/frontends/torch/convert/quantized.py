@@ -1,4 +1,4 @@
-"""Converters for quantised tensors: what PT2E leaves around operators of floats.
+"""Converters for quantized tensors: what PT2E leaves around operators of floats.
 
 Where scales and zero points are constants and elements have 8 or 16 bits, they become `Quantize`
 and `Dequantize`, which passes make integer operators of (`passes/quantized.py`).  PyTorch
@@ -302,7 +302,7 @@ def spread(s: Site, v: Value, dtype: str, place: Spread) -> Value:
     return place(s.cast(v, dtype))
 
 
-# ── scales from what there is to quantise ──
+# ── scales from what there is to quantize ──
 
 
 @on("quantized_decomposed.choose_qparams.tensor")

@@ -1,4 +1,4 @@
-"""Converters for models that torchao quantised: a scale a block, products by weights of few bits.
+"""Converters for models that torchao quantized: a scale a block, products by weights of few bits.
 
 Its tensors of their own classes are plain ones in an exported program, once that is decomposed.
 """

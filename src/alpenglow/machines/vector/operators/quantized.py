@@ -1,6 +1,6 @@
-"""Matrix products of integers, of activations that are quantised by groups and weights of few bits.
+"""Matrix products of integers, of activations that are quantized by groups and weights of few bits.
 
-Activations are quantised in a step of their own, once for all columns.  What a product reads of a
+Activations are quantized in a step of their own, once for all columns.  What a product reads of a
 group then stands together: its numbers, its scale, and its sum.
 """
 

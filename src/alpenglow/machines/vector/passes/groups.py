@@ -1,6 +1,6 @@
 """Products of activations that a model lets be rounded by groups become products of integers.
 
-The weights stay in few bits, packed in panels of columns, and the activations are quantised once
+The weights stay in few bits, packed in panels of columns, and the activations are quantized once
 for all of them.  Where the groups of the two do not fit together, or no instruction multiplies
 bytes, activations are rounded, and the product is one of floats.
 """
@@ -48,7 +48,7 @@ def fits(w: Weights, size: int, target: Target) -> bool:
 
 
 def multiplied_in_bytes(g: Graph, x: Value, w: Weights, size: int, target: Target) -> Value:
-    """Return x, quantised by groups, times the matrix, its columns packed in panels."""
+    """Return x, quantized by groups, times the matrix, its columns packed in panels."""
     inner = w.inner
     if size >= inner:
         size = ceil_div(inner, NIBBLES) * NIBBLES

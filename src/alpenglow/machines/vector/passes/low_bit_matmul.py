@@ -1,6 +1,6 @@
 """Weights of few bits stay so where that pays: a product reads its weights, and fewer are faster.
 
-A quantised weight is a dequantize of constants.  A product of it with reals in f32 becomes one
+A quantized weight is a dequantize of constants.  A product of it with reals in f32 becomes one
 operator that reads the whole numbers, packed in panels of columns, in 8 bits or 4: what counts is
 how far the numbers range, not what type they came in.  Of a table, rows are gathered before they
 become floats.  All other weights are folded to floats.
@@ -155,7 +155,7 @@ def pays(x: Value, w: Weights, target: Target) -> bool:
 
 
 def weights(w: Value) -> Weights | None:
-    """Return what a matrix of dequantised constants is made of; None if w is none."""
+    """Return what a matrix of dequantized constants is made of; None if w is none."""
     parts = _parts(w)
     if parts is None:
         return None

@@ -1,4 +1,4 @@
-"""Sums requantised and stored: four vectors of them become one of bytes.
+"""Sums requantized and stored: four vectors of them become one of bytes.
 
 One vector after the other takes a comparison with each bound, and an instruction of two steps that
 narrows 16 numbers.  Four at once are narrowed by packing, which limits them for nothing: to i16,
@@ -34,12 +34,12 @@ def packs_rows(k: Frame, target: Target, rows: int) -> bool:
 
 
 def store_packed(k: Frame, sums: Sequence[Expr], at: Place) -> None:
-    """Requantise and store vectors of sums, one a row; row r belongs to the coordinates at(r).
+    """Requantize and store vectors of sums, one a row; row r belongs to the coordinates at(r).
 
     The last rows may be stored twice.
     """
     op = k.requantized()
-    assert op is not None, "a requantisation follows the sums"
+    assert op is not None, "a requantization follows the sums"
     b, rows = k.b, list[Expr]()
     for r, total in enumerate(sums):
         product, zero = k.before_rounding(total, at(coord(r)))

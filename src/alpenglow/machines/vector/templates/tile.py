@@ -37,7 +37,7 @@ from alpenglow.program.instr import Region
 
 LONG = 17
 """Statements of what follows a sum that are written once for each row of a tile: as many as it
-takes to requantise."""
+takes to requantize."""
 
 UNROLL = 4
 """Steps of the inner dimension in the loop body; more loses to instruction fetch.
