@@ -157,6 +157,6 @@ for (const index of [8n, 9n, -10n, -9n]) {{
     said = run(tool("node"), found.folder / "run.mjs")
 
     assert said.splitlines() == [
-        "8 1", "RangeError: net: index 9 is out of range",
-        "RangeError: net: index -10 is out of range", "-9 1",
+        "8 1", "RangeError: net: index is 9, expected one within its axis",
+        "RangeError: net: index is -10, expected one within its axis", "-9 1",
     ]  # fmt: skip

@@ -119,13 +119,8 @@ def test_a_loaded_module_keeps_state(tmp_path: Path) -> None:
 
     assert (found["all"], found["last"]) == (y, y[5])
     assert (found["counts"], found["reset"]) == ([6, 6], 0)
-    for said, expected in zip(
-        (
-            found["refused"],
-            ("the state is full", "expected 0 to 6", "expected 0 to 6", "expected 1 elem"),
-        ),
-        strict=True,
-    ):  # fmt: skip
+    refusals = ("the state is full", "expected 0 to 6", "expected 0 to 6", "expected 1 elem")
+    for said, expected in zip(found["refused"], refusals, strict=True):
         assert expected in said
 
 

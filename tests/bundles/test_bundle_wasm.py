@@ -228,9 +228,9 @@ def test_entry_points_share_a_module(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("{}", "TypeError: net: input 'image', f32[1,3,16,16]: is missing"),
+        ("{}", "TypeError: net: input 'image', f32[1,3,16,16] is missing"),
         ("{ image: null }", "is missing"),
-        ("{ picture: 1 }", "TypeError: net: no input 'picture'; there are image"),
+        ("{ picture: 1 }", "TypeError: net: no input 'picture', expected one of: image"),
         ("{ image: new Float64Array(768) }", "expected a Float32Array, found Float64Array"),
         ("{ image: [1, 2] }", "expected a Float32Array, found undefined"),
         ("{ image: new Float32Array(767) }", "RangeError: net: input 'image', f32[1,3,16,16]: "
@@ -258,7 +258,7 @@ def test_wrong_weights_and_entry_points_are_told(path: Path, tmp_path: Path) -> 
 
     assert text.splitlines() == [
         f"RangeError: net: the weights are {made.constants_nbytes} bytes, these are 3",
-        "TypeError: net: no entry point 'other'; there are net",
+        "TypeError: net: no entry point 'other', expected one of: net",
     ]
 
 

@@ -55,26 +55,26 @@ function rowsOf(exports) {
 
 function call(exports, inputs, entry) {
   if (!Object.hasOwn(entries, entry))
-    throw new TypeError(`@NAME@: no entry point '${entry}'; there are ${Object.keys(entries)}`);
+    throw new TypeError(`@NAME@: no entry point '${entry}', expected one of: ${Object.keys(entries)}`);
   const { inputs: wanted, outputs } = entries[entry];
   const known = wanted.filter((s) => !s.random).map((s) => s.name);
   for (const name of Object.keys(inputs))
     if (!wanted.some((s) => s.name === name))
-      throw new TypeError(`${entry}: no input '${name}'; there are ${known.join(", ")}`);
+      throw new TypeError(`${entry}: no input '${name}', expected one of: ${known.join(", ")}`);
   const { buffer } = exports.memory;
   const rows = rowsOf(exports);
-  if (rows < 0) throw new Error(`${entry}: the state was lost in a call that failed; reset it`);
+  if (rows < 0) throw new Error(`${entry}: a call that failed lost the state; try: reset()`);
   const exact = (s) => (s.now ? sized(s, s.now(rows)) : s);
   for (const s of wanted.map(exact)) view(buffer, s).set(checked(entry, s, inputs[s.name]));
   const status = exports[entry](CONSTANTS, MUTABLE, SCRATCH);
   if (status === OUT_OF_RANGE) {
     const [index] = new BigInt64Array(buffer, MUTABLE + entries[entry].outOfRange, 1);
-    throw new RangeError(`${entry}: index ${index} is out of range`);
+    throw new RangeError(`${entry}: index is ${index}, expected one within its axis`);
   }
   if (status === NO_STATE)
-    throw new Error(`${entry}: the state was lost in a call that failed; reset it`);
+    throw new Error(`${entry}: a call that failed lost the state; try: reset()`);
   if (status === NO_ROOM)
-    throw new RangeError(`${entry}: there is no room for more rows than ${rows}`);
+    throw new RangeError(`${entry}: the state is full, expected at most ${rows} rows`);
   if (status !== 0)
     throw new Error(`${entry}: a region of memory is not aligned`);
   return Object.fromEntries(outputs.map(exact).map((s) => [
@@ -100,7 +100,7 @@ function checked(entry, s, given) {
   if (given === undefined && s.random)
     return globalThis.crypto.getRandomValues(new globalThis[s.array](s.count));
   const what = `${entry}: input '${s.name}', ${s.type}[${s.shape}]`;
-  if (given === undefined || given === null) throw new TypeError(`${what}: is missing`);
+  if (given === undefined || given === null) throw new TypeError(`${what} is missing`);
   const data = ArrayBuffer.isView(given) ? given : given.data;
   if (data?.constructor?.name !== s.array)
     throw new TypeError(`${what}: expected a ${s.array}, found ${data?.constructor?.name}`);
