@@ -60,3 +60,18 @@ def test_a_table_is_folded_on_a_narrow_terminal_only(monkeypatch: pytest.MonkeyP
     assert max(map(len, narrow)) <= 24
     assert " ".join(" ".join(narrow).split()).startswith("kernel computes conv one two")
     assert all(line.startswith("   ") for line in narrow[2:-1])
+
+
+def test_lines_are_wrapped_between_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "  14 kernels take 42 µs, a run 20 µs"
+    output.show({}, [line], as_json=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "24")
+    output.show({}, [line], as_json=False)
+    output.show({}, [line], as_json=False, wrap=False)
+
+    assert capsys.readouterr().out.splitlines() == [
+        line, "  14 kernels take 42 µs,", "    a run 20 µs", line,
+    ]  # fmt: skip
