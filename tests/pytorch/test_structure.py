@@ -75,8 +75,8 @@ def test_an_archive_is_called_the_same_way(exe: Any, tmp_path: Path) -> None:
         ((X, Pair(A, B), 3), {"more": {"k": K}}, "got 3 arguments"),  # type: ignore[arg-type]
         ((X, Pair(A, B)), {"more": {"j": K}}, "expected a dict with k"),  # type: ignore[arg-type]
         ((X, Pair(A, B)), {"more": {"k": K}, "flag": False}, "flag is False"),  # type: ignore[arg-type]
-        ((X, A), {"more": {"k": K}}, "has no attribute 'a'"),
-        ((X, Pair(A, B)), {"less": 1}, "no parameter 'less'"),  # type: ignore[arg-type]
+        ((X, A), {"more": {"k": K}}, "expected an attribute 'a'"),
+        ((X, Pair(A, B)), {"less": 1}, "got parameter 'less'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_call_of_another_form_is_refused(

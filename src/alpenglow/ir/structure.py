@@ -8,6 +8,7 @@ when the model was traced.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -177,6 +178,7 @@ def _taken_apart(tree: Tree, value: Any, where: str) -> Iterator[tuple[str, Any]
                     "model is traced"
                 )
         case Several(kind=kind, items=items):
+            value = _opened(value)
             if not isinstance(value, Sequence) or len(value) != len(items):
                 many = f" of {len(value)}" if isinstance(value, Sequence) else ""
                 raise FeedError(
@@ -184,7 +186,7 @@ def _taken_apart(tree: Tree, value: Any, where: str) -> Iterator[tuple[str, Any]
                 )
             for i, (item, inner) in enumerate(zip(items, value, strict=True)):
                 yield from _taken_apart(item, inner, f"{where}[{i}]")
-        case Keyed(kind="object", items=pairs):
+        case Keyed(kind="object", items=pairs) if not isinstance(value, Mapping):
             for key, item in pairs:
                 if not hasattr(value, str(key)):
                     found = type(value).__name__
@@ -192,6 +194,9 @@ def _taken_apart(tree: Tree, value: Any, where: str) -> Iterator[tuple[str, Any]
                 yield from _taken_apart(item, getattr(value, str(key)), f"{where}.{key}")
         case Keyed(items=pairs):
             keys = [key for key, _ in pairs]
+            children = _opened(value)
+            if children is not value and len(children) == len(keys):
+                value = dict(zip(keys, children, strict=True))
             if not isinstance(value, Mapping) or set(value) != set(keys):
                 has = f" with {', '.join(map(str, value))}" if isinstance(value, Mapping) else ""
                 raise FeedError(
@@ -200,6 +205,18 @@ def _taken_apart(tree: Tree, value: Any, where: str) -> Iterator[tuple[str, Any]
                 )
             for key, item in pairs:
                 yield from _taken_apart(item, value[key], f"{where}[{key!r}]")
+
+
+def _opened(value: Any) -> Any:
+    """Return the children of an object of a class that PyTorch's pytrees know, or else `value`.
+
+    Nothing is imported: a caller with such an object has imported PyTorch.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or isinstance(value, Sequence | Mapping):
+        return value
+    node = torch.utils._pytree.SUPPORTED_NODES.get(type(value))
+    return value if node is None else list(node.flatten_fn(value)[0])
 
 
 def _put_together(tree: Tree, arrays: Mapping[str, Any]) -> Any:
