@@ -190,6 +190,18 @@ def test_inputs_and_outputs_are_paired_by_name_or_as_said() -> None:
         ag.compile(plain, state=True)
 
 
+def test_an_input_and_an_output_of_one_name_are_a_pair() -> None:
+    g = decoder()
+    for name in ("past.0.key", "past.0.value"):
+        g.outputs[name] = g.outputs.pop(name.replace("past", "present"))
+    exe = ag.compile(g, state=True)
+    session = exe.session(length=4)
+    session(rows(2))
+
+    assert list(exe.inputs) == ["x"] and list(exe.outputs) == ["y"]
+    assert session.rows == 2
+
+
 def test_the_first_nan_is_told_once() -> None:
     session = ag.compile(decoder(), state=True).session(length=10)
     session(rows(1))

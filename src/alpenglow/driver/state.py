@@ -6,6 +6,7 @@ returns them with its own behind.  Their names pair them by convention:
     past_key_values.3.key  present.3.key              Hugging Face's optimum, ONNX Runtime GenAI
     past.3.value           present.3.value            earlier exporters
     past_key_values.3.decoder.key  present.3.decoder.key
+    cache_keys_3           cache_keys_3               PyTorch, an object that is returned, too
 
 Of a decoder behind an encoder, `past_key_values.3.encoder.key` stays the same: it is an input that
 a session is given once.  An output that would hand it on, or that is of no elements in its stead,
@@ -151,10 +152,12 @@ def paired(graph: Graph) -> dict[str, str]:
 
 
 def _alike(graph: Graph) -> dict[str, str]:
-    """Return inputs with the outputs that are called after the same."""
+    """Return inputs with the outputs that have the same name, or one that convention pairs."""
+    same = {name: name for name in graph.inputs if name in graph.outputs}
     outputs = {m[1]: name for name in graph.outputs if (m := AFTER.fullmatch(name))}
     matches = {name: BEFORE.fullmatch(name) for name in graph.inputs}
-    return {name: outputs[m[1]] for name, m in matches.items() if m and m[1] in outputs}
+    named = {name: outputs[m[1]] for name, m in matches.items() if m and m[1] in outputs}
+    return {**same, **named}
 
 
 def _handed_on(graph: Graph) -> list[str]:
