@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -10,9 +11,13 @@ from typing import Any
 from alpenglow.base.errors import AlpenglowError, ModelError
 from alpenglow.base.words import counted
 from alpenglow.frontends.torch.fx import LONGEST, torch
+from alpenglow.frontends.torch.pytrees import register
 
 MOST_NAMED = 5
 """How many layers a warning names."""
+
+UNKNOWN = re.compile(r"(?:Found|input type|flatten_with_keys_fn for type:) <class '([^']+)'>")
+"""How torch names a class that is not registered as a pytree, or not for arguments."""
 
 MODES = ("train", "training", "use_input_stats")
 """Names of the argument of an operator that selects training mode."""
@@ -33,6 +38,7 @@ def capture(
     Warns of layers that compute otherwise in training, if the module is in training mode.
     """
     export = torch().export.export
+    register()
     try:
         args, kwargs = _apart(module, tuple(args), dict(kwargs))
         program = export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
@@ -45,14 +51,25 @@ def capture(
         raise ModelError(
             f"torch.export cannot trace {type(module).__name__}{where}: "
             f"{type(error).__name__}: {said}",
-            hint="torch.export.export(module, args, strict=True) may trace more; its program "
-            "can be compiled, too",
+            hint=_hint(said),
         ) from error
-
 
     if any(m.training for m in module.modules()):
         _warn_of_training(module, program)
     return program
+
+
+def _hint(said: str) -> str:
+    """Return the hint for a message of torch."""
+    if (unknown := UNKNOWN.search(said)) is None:
+        return ("torch.export.export(module, args, strict=True) may trace more; its program can be "
+                "compiled, too")  # fmt: skip
+    name = unknown[1].rpartition(".")[2]
+    return (
+        f"torch.utils._pytree.register_pytree_node({name}, flatten, unflatten, "
+        f'flatten_with_keys_fn=flatten_with_keys, serialized_type_name="{name}"), or a module '
+        "around this one that takes and returns tensors (docs/pytorch.md, Objects of classes)"
+    )
 
 
 def _warn_of_training(module: Any, program: Any) -> None:

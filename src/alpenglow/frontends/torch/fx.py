@@ -39,6 +39,7 @@ from alpenglow.frontends.torch.program import (
     module_path,
     program_name,
 )
+from alpenglow.frontends.torch.pytrees import described, with_plain_trees
 from alpenglow.frontends.torch.structure import paths, structure
 from alpenglow.frontends.torch.symbols import FLOAT, conditions, extent, named
 from alpenglow.frontends.torch.symbols import LEAST as LEAST_NUMBER
@@ -152,7 +153,7 @@ def exported(program: Any) -> Program:
     given = t.utils._pytree.tree_leaves(program.example_inputs or ())
     state = {**program.state_dict, **program.constants}
     check_given([x for x in given if isinstance(x, t.Tensor)], state)
-    views = _with_views(program)
+    views = _with_views(with_plain_trees(program))
     try:
         lowered = views.run_decompositions(decompositions())
     except AlpenglowError:
@@ -163,7 +164,7 @@ def exported(program: Any) -> Program:
             f"torch cannot decompose the program: {type(error).__name__}: {said[:LONGEST]}",
             hint="write calls that change their operand in place (named …_) as those that do not",
         ) from error
-    return decomposed(lowered)
+    return decomposed(lowered, program.call_spec)
 
 
 def _with_views(program: Any) -> Any:
@@ -201,20 +202,24 @@ def _in_place_view(node: Any) -> Any:
     return None
 
 
-def decomposed(lowered: Any) -> Program:
-    """Return an ExportedProgram as a program of the operators that stand in it."""
+def decomposed(lowered: Any, called: Any = None) -> Program:
+    """Return an ExportedProgram as a program of the operators that stand in it.
+
+    `called` has the TreeSpecs of its arguments and results, if those of `lowered` are others.
+    """
+    called = called or lowered.call_spec
     signature = lowered.graph_signature
     inputs = tuple(map(_input, signature.input_specs))
     read = {i.target for i in inputs if i.kind in ("parameter", "buffer", "constant")}
     state = {k: v for k, v in {**lowered.state_dict, **lowered.constants}.items() if k in read}
-    outputs = named_outputs(signature.output_specs, lowered.call_spec.out_spec)
+    outputs = named_outputs(signature.output_specs, called.out_spec)
     body = body_of(lowered.graph_module)
     ranges = ranges_of(lowered.range_constraints.items())
-    called = _structure(lowered, outputs)
+    tree = _structure(lowered, called, outputs)
     name = program_name(_kind(lowered.graph_module))
-    return Program(name, body, inputs, outputs, arrays(state), ranges, structure=called,
+    return Program(name, body, inputs, outputs, arrays(state), ranges, structure=tree,
                    version=str(torch().__version__), generator=generator_of(body),
-                   demands=demands(lowered._guards_code, called, inputs, body))  # fmt: skip
+                   demands=demands(lowered._guards_code, tree, inputs, body))  # fmt: skip
 
 
 def _kind(module: Any) -> object:
@@ -244,8 +249,8 @@ def _input(spec: Any) -> Input:
 
 def named_outputs(specs: Iterable[Any], spec: Any) -> tuple[Output, ...]:
     """Return the outputs of a signature; the caller's have names of their own."""
-    described = _described(spec)
-    user = iter(paths(described) if described else itertools.repeat("output"))
+    text = described(spec)
+    user = iter(paths(text) if text else itertools.repeat("output"))
     names: set[str] = set()
     outputs = []
     for s in specs:
@@ -276,20 +281,11 @@ def unique(name: str, taken: set[str]) -> str:
     return chosen
 
 
-def _described(spec: Any) -> str:
-    """Return torch's JSON of a TreeSpec; "" where it holds a class registered without a name."""
-    try:
-        return str(torch().utils._pytree.treespec_dumps(spec))
-    except NotImplementedError as error:
-        LOG.warning("arguments and results are arrays in order: %s", error)
-        return ""
-
-
-def _structure(program: Any, outputs: Sequence[Output]) -> Structure | None:
+def _structure(program: Any, called: Any, outputs: Sequence[Output]) -> Structure | None:
     """Return how a program is called."""
     specs = program.graph_signature
-    described = [_described(s) for s in (program.call_spec.in_spec, program.call_spec.out_spec)]
-    if not all(described):
+    texts = [described(s) for s in (called.in_spec, called.out_spec)]
+    if not all(texts):
         return None
     user = [s.arg for s in specs.input_specs if s.kind.name == "USER_INPUT"]
     arguments = [Fixed(a.value) if type(a).__name__ == "ConstantArgument" else Leaf(a.name)
@@ -300,7 +296,7 @@ def _structure(program: Any, outputs: Sequence[Output]) -> Structure | None:
                for a, o in zip(returned, named, strict=True)]  # fmt: skip
     entry = program.module_call_graph[0].signature
     parameters = list(entry.forward_arg_names or ()) if entry is not None else []
-    return structure(described[0], described[1], parameters, arguments, results)
+    return structure(texts[0], texts[1], parameters, arguments, results)
 
 
 def traced(module: Any, name: str = "main", draws: bool = False) -> Program:

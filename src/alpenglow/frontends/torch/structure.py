@@ -48,6 +48,21 @@ def paths(outputs: str) -> list[str]:
     return [_identifier(path) for path in _paths(tree)]
 
 
+def field_names(context: Any, count: int) -> list[str] | None:
+    """Return the names of an object's `count` fields if the context of its class lists them.
+
+    The context of a dataclass (`torch.export.register_dataclass`) lists the names of its fields,
+    and those of fields that are None.  The context of another class may be a list of names, or
+    begin with a list of names.
+    """
+    match context:
+        case [list(names), *_] if len(names) == count and _are_texts(names):
+            return names
+        case list(names) if len(names) == count and _are_texts(names):
+            return names
+    return None
+
+
 def _counted() -> Iterator[Tree]:
     while True:
         yield Leaf("")
@@ -98,7 +113,7 @@ def _tree(spec: Any, ends: Iterator[Tree], depth: int) -> Tree:
         keys = json.loads(context)
         if kind in ("builtins.dict", "collections.OrderedDict"):
             return Keyed("dict", tuple(zip(map(_key, keys), items, strict=True)))
-        return _registered(kind, keys, items)
+        return _registered(keys, items)
     except (StopIteration, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"the description of arguments is damaged ({error!r}), expected type, "
                          "context and children_spec") from None  # fmt: skip
@@ -112,21 +127,17 @@ def _key(key: Any) -> str | int:
     return key
 
 
-def _registered(kind: str, context: Any, items: list[Tree]) -> Tree:
-    """Return an object of a class that its author registered, by the names of its fields.
+def _registered(context: Any, items: list[Tree]) -> Tree:
+    """Return an object of a registered class by the names of its fields, or else by position."""
+    names = field_names(context, len(items))
+    if names is None:
+        return Several("tuple", tuple(items))
+    pairs = tuple(zip(names, items, strict=True))
+    match context:
+        case [list(named), list(absent)] if named == names and _are_texts(absent):
+            return Keyed("object", (*pairs, *((name, Fixed(None)) for name in absent)))
+    return Keyed("dict", pairs)
 
-    A dataclass (`torch.export.register_dataclass`) has the names of its fields, and of those that
-    are None; others list names, or are taken by position.
-    """
-    names = context
-    if (
-        isinstance(context, list)
-        and len(context) == 2
-        and all(isinstance(c, list) for c in context)
-    ):
-        names, absent = context
-        pairs = [*zip(names, items, strict=True), *((name, Fixed(None)) for name in absent)]
-        return Keyed("object", tuple((_key(k), v) for k, v in pairs))
-    if isinstance(names, list) and len(names) == len(items):
-        return Keyed("dict", tuple(zip(map(_key, names), items, strict=True)))
-    raise ModelError(f"an argument or result is a {kind}, expected a class with field names")
+
+def _are_texts(names: list[Any]) -> bool:
+    return all(isinstance(name, str) for name in names)
