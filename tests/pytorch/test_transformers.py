@@ -5,6 +5,10 @@ tools/models_torch.py --family transformers       runs all of them
 
 from __future__ import annotations
 
+import io
+import re
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,3 +70,13 @@ def test_a_network_of_any_batch_and_length_equals_eager(name: str) -> None:
         if "attention_mask" in inputs:
             fed["attention_mask"] = (torch.arange(length) < length - 2).long().expand(rows, length)
         assert_equal(exe, module, fed)
+
+
+def test_the_page_generates_as_it_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
+    program = re.search(r"```py\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert program is not None
+    with redirect_stdout(out := io.StringIO()):
+        exec(program[1], {})
+
+    assert out.getvalue() == program[2]
