@@ -51,9 +51,9 @@ def paths(outputs: str) -> list[str]:
 def field_names(context: Any, count: int) -> list[str] | None:
     """Return the names of an object's `count` fields if the context of its class lists them.
 
-    The context of a dataclass (`torch.export.register_dataclass`) lists the names of its fields,
-    and those of fields that are None.  The context of another class may be a list of names, or
-    begin with a list of names.
+    The context of a dataclass (`torch.export.register_dataclass`) has a list of names, and another
+    list for fields that are None.  The context of another class may be a list of names, or begin
+    with a list of names.
     """
     match context:
         case [list(names), *_] if len(names) == count and _are_texts(names):
