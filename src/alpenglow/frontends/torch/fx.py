@@ -203,9 +203,10 @@ def _in_place_view(node: Any) -> Any:
 
 
 def decomposed(lowered: Any, called: Any = None) -> Program:
-    """Return an ExportedProgram as a program of the operators that stand in it.
+    """Return an ExportedProgram as a program of its operators.
 
-    `called` has the TreeSpecs of its arguments and results, if those of `lowered` are others.
+    `called` has the TreeSpecs of arguments and results, if they differ from the TreeSpecs of
+    `lowered`.
     """
     called = called or lowered.call_spec
     signature = lowered.graph_signature
