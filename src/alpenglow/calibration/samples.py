@@ -19,7 +19,7 @@ from alpenglow.base.arrays import readable
 from alpenglow.base.errors import FeedError
 from alpenglow.base.words import counted
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.host.image import picture, pictures
+from alpenglow.ops.host.image import Pictures, pictures
 
 EMPTY = "the data set is empty, expected 1 sample or more"
 """The message for a data set without samples."""
@@ -166,7 +166,7 @@ def _of_pictures(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
 
     def at(i: int) -> Feeds:
         height, width = fixed
-        pixels = picture(files[i][0], height, width, 1 if channels == 1 else 3)
+        pixels = Pictures().read(files[i][0], height, width, 1 if channels == 1 else 3)
         placed = np.moveaxis(pixels, 0, axis - 1)[np.newaxis]
         return {name: np.rint(placed * 255).astype(np.uint8) if t.dtype == "u8" else placed}
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from alpenglow.base.errors import FeedError, OptionError
 from alpenglow.base.words import shown
-from alpenglow.ops.host.image import picture, pictures
+from alpenglow.ops.host.image import Pictures, pictures
 
 Batch = Mapping[str, NDArray[Any]]
 
@@ -92,19 +92,24 @@ def batches(data: Data, batch: int, seed: int | None, whole: bool) -> Samples | 
 
 
 def folder(
-    path: str | Path, size: tuple[int, int], names: tuple[str, str], grey: bool = False
+    path: str | Path,
+    size: tuple[int, int],
+    names: tuple[str, str],
+    grey: bool = False,
+    reading: Pictures | None = None,
 ) -> dict[str, Any]:
-    """Return the images below a folder, whose name of the folder they lie in is their class.
+    """Return the pictures below a folder, and the number of the subfolder of each as its class.
 
-    The arrays, by the two `names`: images f32[N, 3, height, width] from 0 to 1, one channel if
-    `grey`, and labels i64[N], numbers of the classes in the order of their names.  Raises
-    FeedError where there is no image, or one that cannot be read, UnsupportedError without the
-    extra `images`.
+    The arrays, by the two `names`: pictures f32[N, 3, height, width], one channel if `grey`,
+    scaled as `reading` says (None: from 0 to 1), and labels i64[N], numbers of the classes in the
+    order of their names.  Raises FeedError if there is no picture, or a file that is none,
+    UnsupportedError without the extra `images`.
     """
+    reading = reading or Pictures()
     files = [(file, number) for file, number in pictures(Path(path)) if number is not None]
     if not files:
         raise FeedError(f"{path}: expected a folder with images for each class, found none")
-    images = [picture(file, *size, 1 if grey else 3) for file, _ in files]
+    images = [reading.read(file, *size, 1 if grey else 3) for file, _ in files]
     labels = [number for _, number in files]
     return {names[0]: np.stack(images), names[1]: np.asarray(labels, np.int64)}
 
