@@ -171,9 +171,15 @@ def test_images_in_folders_are_samples(folder: Path) -> None:
         for i in range(8):
             pixels = random.integers(40 * k, 40 * k + 40, (20, 16, 3), np.uint8)
             Image.fromarray(pixels).save(folder / "pictures" / name / f"{i}.png")
+    (folder / "pictures" / "dark" / "Thumbs.db").write_bytes(b"no image")
     done = alpenglow("train model.onnx --data pictures --json --epochs 2")
 
     assert json.loads(done.stdout)["steps"] == 10
+    assert "pictures: 1 file skipped: Thumbs.db" in done.stderr
+    scaled = "train model.onnx --data pictures --json --crop center --std"
+    means = json.loads(alpenglow(f"{scaled} 0.5,0.5,0.5 --mean 0.5").stdout)["epochs"][0]
+    assert means["loss"] != json.loads(done.stdout)["epochs"][0]["loss"]
+    assert "std has 2 numbers, expected 1 or 3" in alpenglow(f"{scaled} 1,2", 2).stderr
     (folder / "pictures" / "dark" / "0.png").write_bytes(b"no image")
     assert "0.png, expected" in alpenglow("train model.onnx --data pictures", 2).stderr
 
@@ -209,6 +215,8 @@ def test_images_are_grey_where_a_model_has_one_channel(tmp_path: Path) -> None:
         ("--data samples.npz --curve nowhere/loss.svg", "there is no such folder"),
         ("--data samples.npz --validation 0.1125", "takes 8 at a time"),
         ("--data samples.npz --rate -1", "rate is -1.0"),
+        ("--data samples.npz --mean 0.5", "for folders of pictures, expected --data DIR"),
+        ("--data samples.npz --mean half", "--mean is half, expected a number"),
         ("--data samples.npz --granularity tensor", "--granularity is given without --quantize"),
         ("--data samples.npz --quantize symmetric --keep zz", "zz"),
         ("--data samples.npz --batch 4", "expected (8, 3, 12, 12)"),

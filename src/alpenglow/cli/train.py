@@ -16,18 +16,20 @@ import alpenglow as ag
 from alpenglow import train
 from alpenglow.base.arrays import readable
 from alpenglow.base.errors import FeedError, OptionError
-from alpenglow.base.words import counted
+from alpenglow.base.words import counted, some
 from alpenglow.cli import files
 from alpenglow.cli.help import Command
 from alpenglow.cli.interrupts import interruptible
 from alpenglow.cli.options import Request, memory_option, model_options
 from alpenglow.cli.output import examples, show
+from alpenglow.cli.pictures import picture_options
 from alpenglow.cli.profile_ranges import whole_graph
 from alpenglow.cli.progress import epochs_progress, progress
 from alpenglow.cli.source import refuse_constants
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import FLOATS
+from alpenglow.ops.host.image import Pictures, skipped
 from alpenglow.quant.options import Granularity, QuantOptions
 from alpenglow.quant.schema import SCHEMAS, Schema
 from alpenglow.train.data import Samples, folder
@@ -110,13 +112,14 @@ alpenglow train model.onnx --data samples.npz --quantize symmetric_uint8 -o smal
 @click.option("--granularity", type=click.Choice(get_args(Granularity)),
               help="With --quantize: the part of a weight that shares a scale.  [default: channel]")
 @memory_option
+@picture_options
 def command(
     request: Request, data: Path, held: str | None, output: Path | None, loss: Loss | None,
     scores: str | None, trained: tuple[str, ...], optimizer: str, schedule: str, warmup: int,
     epochs: int, batch: int | None, seed: int, clip: float | None, accumulate: int,
     checkpoint: Path | None, every: int | None, log: Path | None, picture: Path | None,
     schema: Schema | None, granularity: Granularity | None, memory: str | None,
-    **numbers: float | None,
+    pictures: Pictures, **numbers: float | None,
 ) -> None:  # fmt: skip
     """Train MODEL on labelled samples, and write it.
 
@@ -132,10 +135,10 @@ def command(
         if path is not None:
             files.check_folder(path)
     model = whole_graph(request)
-    arrays = _samples(model, data)
+    arrays = _samples(model, data, pictures)
     kept = None
     if held is not None:
-        arrays, kept = _parted(model, arrays, held)
+        arrays, kept = _parted(model, arrays, held, pictures)
     chosen = loss or ("mse" if arrays[LABELS].dtype.kind == "f" else "cross-entropy")
     if schema is not None:
         seen = {name: _fitting(model, name, x) for name, x in arrays.items() if name != LABELS}
@@ -219,7 +222,7 @@ def _schedule(name: str, warmup: int, steps: int) -> Schedule | None:
     return train.warmup(warmup, later) if warmup else later
 
 
-def _samples(g: Graph, path: Path) -> Arrays:
+def _samples(g: Graph, path: Path, pictures: Pictures) -> Arrays:
     """Return arrays by the names of inputs, and `labels`."""
     inputs = list(g.callers_inputs())
     if path.is_dir():
@@ -234,7 +237,15 @@ def _samples(g: Graph, path: Path) -> Arrays:
                 hint="a .npz file of arrays",
             )
         height, width = (int(d) for d in t.shape[2:])
-        return folder(path, (height, width), (inputs[0], LABELS), grey=t.shape[1] == 1)
+        if left_out := skipped(path):
+            names = some(file.name for file in left_out)
+            click.echo(f"{path}: {counted(len(left_out), 'file')} skipped: {names}", err=True)
+        return folder(path, (height, width), (inputs[0], LABELS), t.shape[1] == 1, pictures)
+    if pictures != Pictures():
+        raise OptionError(
+            "--mean, --std and --crop are for folders of pictures, expected --data DIR",
+            hint="scale the arrays of the .npz file",
+        )
     try:
         with readable(), np.load(path) as content:
             arrays = dict(content) if not isinstance(content, np.ndarray) else {"": content}
@@ -254,14 +265,16 @@ def _samples(g: Graph, path: Path) -> Arrays:
     return arrays
 
 
-def _parted(g: Graph, arrays: Arrays, held: str) -> tuple[Arrays, Arrays]:
+def _parted(
+    g: Graph, arrays: Arrays, held: str, pictures: Pictures
+) -> tuple[Arrays, Arrays]:
     """Return what is trained with and what is held back: a share of it, evenly taken, or a file."""
     try:
         share = float(held)
     except ValueError:
         if not Path(held).exists():
             raise OptionError(f"--validation {held}: expected a share, as 0.2, or a file") from None
-        return arrays, _samples(g, Path(held))
+        return arrays, _samples(g, Path(held), pictures)
     if not 0 < share < 1:
         raise OptionError(f"--validation {held}: expected a share between 0 and 1")
     count = len(arrays[LABELS])
