@@ -137,7 +137,7 @@ def test_ctrl_c_ends_after_a_step_and_says_where_to_go_on(
 
 
 def test_ctrl_c_once_more_ends_at_once() -> None:
-    with pytest.raises(KeyboardInterrupt), interruptible() as pressed:
+    with pytest.raises(KeyboardInterrupt), interruptible(print) as pressed:
         assert not pressed()
         signal.raise_signal(signal.SIGINT)
         assert pressed()

@@ -8,14 +8,13 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-import click
-
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Yield what says that Ctrl-C was pressed; pressed once more, it is a KeyboardInterrupt.
+def interruptible(err: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns True after Ctrl-C; the second Ctrl-C is a KeyboardInterrupt.
 
-    Outside of the main thread, where no signal can be caught, it never says so.
+    The first one prints a line by `err`.  Outside of the main thread, which alone catches signals,
+    the function returns False.
     """
     pressed = False
 
@@ -24,7 +23,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         if pressed:
             raise KeyboardInterrupt
         pressed = True
-        click.echo("stops after this step; Ctrl-C once more ends at once", err=True)
+        err("training stops after this step; Ctrl-C once more ends it at once")
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

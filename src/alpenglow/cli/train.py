@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from alpenglow.cli.options import Request, memory_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.pictures import picture_options
 from alpenglow.cli.profile_ranges import whole_graph
-from alpenglow.cli.progress import epochs_progress, progress
+from alpenglow.cli.progress import training_progress
 from alpenglow.cli.source import refuse_constants
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
@@ -151,30 +151,29 @@ def command(
     arrays = {name: _fitting(graph, name, x) for name, x in arrays.items()}
     kept = kept and {name: _fitting(graph, name, x) for name, x in kept.items()}
     steps = epochs * (len(arrays[LABELS]) // (batch or batch_of(graph)))
-    with progress() as report:
+    with contextlib.ExitStack() as stack:
+        notes = stack.enter_context(Log(log)) if log is not None else None
+        report = stack.enter_context(training_progress())
         trainer = train.Trainer(
             graph, "loss", _optimizer(optimizer, numbers), _schedule(schedule, warmup, steps),
             clip, accumulate, target=Target.parse(request.target), threads=request.threads,
-            options=replace(request, memory=memory).options(report),
+            options=replace(request, memory=memory).options(report.compiling),
         )  # fmt: skip
-    if checkpoint is not None and checkpoint.exists():
-        trainer.load(checkpoint)
-        click.echo(f"goes on from step {trainer.steps}, as {checkpoint} says", err=True)
-    with contextlib.ExitStack() as stack:
-        notes = stack.enter_context(Log(log)) if log is not None else None
-        bar = stack.enter_context(epochs_progress())
-        pressed = stack.enter_context(interruptible())
+        if checkpoint is not None and checkpoint.exists():
+            trainer.load(checkpoint)
+            report.err(f"goes on from step {trainer.steps}, as {checkpoint} says")
+        pressed = stack.enter_context(interruptible(report.err))
 
         def step(done: int, total: int, means: Mapping[str, float]) -> None:
-            bar(", ".join(f"{k} {v:.4f}" for k, v in means.items()), done, total)
+            report.step(", ".join(f"{k} {v:.4f}" for k, v in means.items()), done, total)
             if notes is not None:
                 notes.step(done, means)
             if pressed():
-                _end(trainer, checkpoint)
+                _end(trainer, checkpoint, report.err)
 
         def epoch(one: train.Epoch) -> None:
             if not request.json:
-                click.echo(str(one))
+                report.out(str(one))
             if notes is not None:
                 notes.epoch(trainer.steps, one)
 
@@ -196,14 +195,16 @@ def command(
     show(result, [f"{output}: {done}" if output is not None else done], request.json)
 
 
-def _end(trainer: train.Trainer, checkpoint: Path | None) -> None:
-    """End a run between two steps, and say what is left of it."""
+def _end(
+    trainer: train.Trainer, checkpoint: Path | None, err: Callable[[str], None]
+) -> None:
+    """End a run between two steps: write the checkpoint, and print how training continues."""
     left = "nothing of it is left; with --checkpoint FILE the same command could go on"
     if checkpoint is not None:
         trainer.save(checkpoint)
         left = f"the same command goes on from {checkpoint}"
     taken = f"{counted(trainer.steps, 'step')} {'was' if trainer.steps == 1 else 'were'} taken"
-    click.echo(f"{taken}; {left}", err=True)
+    err(f"{taken}; {left}")
     raise KeyboardInterrupt
 
 
@@ -268,7 +269,7 @@ def _samples(g: Graph, path: Path, pictures: Pictures) -> Arrays:
 def _parted(
     g: Graph, arrays: Arrays, held: str, pictures: Pictures
 ) -> tuple[Arrays, Arrays]:
-    """Return what is trained with and what is held back: a share of it, evenly taken, or a file."""
+    """Return training and validation data: a share of the samples, evenly taken, or a file."""
     try:
         share = float(held)
     except ValueError:
