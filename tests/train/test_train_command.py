@@ -123,11 +123,12 @@ def test_ctrl_c_ends_after_a_step_and_says_where_to_go_on(
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
         patched.setattr(train.Trainer, "step", third)
-        first = alpenglow(f"{common} --checkpoint run.npz -o out.onnx", 130)
+        first = alpenglow(f"{common} --checkpoint run.npz -o out.onnx --curve cut.svg", 130)
         second = alpenglow(common, 130)
 
     assert "3 steps were taken; the same command goes on from run.npz" in first.stderr
     assert "3 steps were taken; nothing of it is left; with --checkpoint" in second.stderr
+    assert "<polyline" in (folder / "cut.svg").read_text()
     assert signal.getsignal(signal.SIGINT) is before and not (folder / "out.onnx").exists()
     third_run = alpenglow(f"{common} --checkpoint run.npz -o out.onnx --curve loss.svg")
     assert "goes on from step 3" in third_run.stderr and "out.onnx: 20 steps" in third_run.stdout
@@ -144,14 +145,51 @@ def test_ctrl_c_once_more_ends_at_once() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_curve_of_nothing_is_not_drawn(folder: Path) -> None:
+def test_a_curve_has_the_epochs_before_a_checkpoint(folder: Path) -> None:
     common = "train model.onnx --data samples.npz --target interpreter --checkpoint run.npz"
-    alpenglow(f"{common} --curve loss.svg")
-    (folder / "loss.svg").unlink()
-    done = alpenglow(f"{common} --curve loss.svg")
+    alpenglow(f"{common} --epochs 1")
+    alpenglow(f"{common} --epochs 2 --curve loss.svg")
+    both = (folder / "loss.svg").read_text()
+    done = alpenglow(f"{common} --epochs 2 --curve loss.svg")
 
     assert "nothing was left to do; -o FILE writes the model" in done.stdout
+    assert (folder / "loss.svg").read_text() == both
+    assert [e["number"] for e in json.loads((folder / "run.npz.epochs.json").read_text())] == [0, 1]
+
+
+def test_a_curve_of_nothing_is_not_drawn(folder: Path) -> None:
+    common = "train model.onnx --data samples.npz --target interpreter --checkpoint run.npz"
+    alpenglow(common)
+    (folder / "run.npz.epochs.json").unlink()
+    alpenglow(f"{common} --curve loss.svg")
+
     assert not (folder / "loss.svg").exists()
+
+
+def test_an_unknown_history_is_an_error(folder: Path) -> None:
+    common = "train model.onnx --data samples.npz --target interpreter --checkpoint run.npz"
+    alpenglow(common)
+    (folder / "run.npz.epochs.json").write_text("[{}]")
+
+    assert "expected a list of epochs" in alpenglow(common, 2).stderr
+
+
+def test_training_stops_without_improvement_and_keeps_the_best(folder: Path) -> None:
+    """The labels of the validation data are wrong, so that learning makes their loss larger."""
+    held = samples(32, SHAPE, seed=9)
+    np.savez("wrong.npz", x=held["x"], labels=(held["labels"] + 1) % 5)
+    common = ("train model.onnx --data samples.npz --validation wrong.npz --schedule constant "
+              "--target interpreter --json --epochs")  # fmt: skip
+    limited = f"{common} 9 --keep-best --patience 2 --checkpoint run.npz -o"
+    stopped = json.loads(alpenglow(f"{limited} best.onnx").stdout)
+    again = json.loads(alpenglow(f"{limited} again.onnx").stdout)
+    best = int(np.argmin([e["held_loss"] for e in stopped["epochs"]]))
+    alpenglow(f"{common} {best + 1} -o wanted.onnx")
+
+    assert len(stopped["epochs"]) == best + 3 < 9 and again["epochs"] == []
+    assert stopped["best"] == again["best"] == best
+    wanted = Path("wanted.onnx").read_bytes()
+    assert Path("best.onnx").read_bytes() == Path("again.onnx").read_bytes() == wanted
 
 
 def test_an_archive_is_written_too(folder: Path) -> None:
@@ -216,6 +254,8 @@ def test_images_are_grey_where_a_model_has_one_channel(tmp_path: Path) -> None:
         ("--data samples.npz --validation 0.1125", "takes 8 at a time"),
         ("--data samples.npz --rate -1", "rate is -1.0"),
         ("--data samples.npz --mean 0.5", "for folders of pictures, expected --data DIR"),
+        ("--data samples.npz --keep-best", "--keep-best is given without --validation"),
+        ("--data samples.npz --patience 2", "--patience is given without --validation"),
         ("--data samples.npz --mean half", "--mean is half, expected a number"),
         ("--data samples.npz --granularity tensor", "--granularity is given without --quantize"),
         ("--data samples.npz --quantize symmetric --keep zz", "zz"),

@@ -60,6 +60,21 @@ def test_classes_that_can_be_told_apart_are_learned(target: str) -> None:
     assert epochs[-1].means["loss"] < epochs[0].means["loss"] / 3
 
 
+def test_the_best_epoch_is_kept() -> None:
+    """Labels of the validation data are wrong, so that learning makes their loss larger."""
+    t, first = trainer(), trainer()
+    data, held = samples(320), samples(64, seed=2)
+    wrong = {**held, "labels": (held["labels"] + 1) % 5}
+    epochs = t.fit(data, epochs=6, batch=16, held=wrong, keep_best=True, patience=2)
+    losses = [e.held["loss"] for e in epochs]
+    best = int(np.argmin(losses))
+    first.fit(data, epochs=best + 1, batch=16)
+
+    assert len(epochs) == best + 3 < 6
+    assert t.steps == first.steps == 20 * (best + 1)
+    assert_same(t, first)
+
+
 def test_convolutions_and_their_norms_are_learned() -> None:
     t = trainer(convolutional())
     data, held = samples(160, (3, 12, 12)), samples(40, (3, 12, 12), seed=2)
@@ -348,7 +363,8 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a loss that is no scalar": (
         lambda: train.Trainer(made(), "rows", train.SGD(1)), TypeRuleError, "expected a scalar"),
     "a loss that is not there": (
-        lambda: train.Trainer(made(), "cost", train.SGD(1)), OptionError, "there are rows, loss"),
+        lambda: train.Trainer(made(), "cost", train.SGD(1)), OptionError,
+        "expected one of rows, loss"),
     "a parameter that nothing uses": (
         lambda: train.Trainer(made(used=False), "loss", train.SGD(1)), OptionError,
         "does not depend on w"),
@@ -369,13 +385,18 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: trainer().fit(samples(32), held=samples(20)), FeedError, "takes 16 at a time"),
     "a checkpoint in no folder": (
         lambda: trainer().fit(samples(32), checkpoint="nowhere/run.npz"), OptionError,
-        "checkpoint is .*, expected a file in a folder"),
+        "checkpoint is nowhere/run.npz, expected a file in a folder"),
     "a model that depends on its data": (
         lambda: ag.trainable(ag.load(staged_cases.CASES["nonzero"].model())), UnsupportedError,
         "depends on its data, so it cannot be trained"),
     "a batch of nothing": (
         lambda: trainer().fit(samples(32), batch=0), OptionError, "batch is 0"),
     "a seed below 0": (lambda: trainer().fit(samples(32), seed=-1), OptionError, "seed is -1"),
+    "no patience": (
+        lambda: trainer().fit(samples(32), held=samples(32), patience=0), OptionError,
+        "patience is 0, expected 1 or more"),
+    "the best of nothing": (
+        lambda: trainer().fit(samples(32), keep_best=True), OptionError, "held is None"),
     "an iterator": (lambda: trainer().fit(iter([samples(16)])), FeedError, "gone through once"),
     "what is no batch": (
         lambda: trainer().fit([np.zeros(3)]), FeedError, "batch 0 is ndarray"),

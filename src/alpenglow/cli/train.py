@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,7 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops.host.image import Pictures, skipped
 from alpenglow.quant.options import Granularity, QuantOptions
 from alpenglow.quant.schema import SCHEMAS, Schema
+from alpenglow.train import history
 from alpenglow.train.data import Samples, folder
 from alpenglow.train.logs import Log, curve
 from alpenglow.train.schedules import Schedule
@@ -97,11 +98,17 @@ alpenglow train model.onnx --data samples.npz --quantize symmetric_uint8 -o smal
               help="The largest norm of the gradient; longer gradients are scaled down.")
 @click.option("--accumulate", type=click.IntRange(min=1), default=1, show_default=True,
               help="Number of batches whose gradients are averaged in one step.")  # fmt: skip
-@click.option("--checkpoint", type=files.Written(), metavar="FILE",
+@click.option("--checkpoint", type=files.Written(history.EPOCHS, history.BEST), metavar="FILE",
               help="Write a checkpoint after each epoch.  If FILE exists, training continues from "
               "it.")  # fmt: skip
 @click.option("--every", type=click.IntRange(min=1), metavar="STEPS",
               help="Also write the checkpoint each time after this number of steps.")  # fmt: skip
+@click.option("--keep-best", is_flag=True,
+              help="With --validation: write the model of the epoch with the lowest validation "
+              "loss, not of the last epoch.")  # fmt: skip
+@click.option("--patience", type=click.IntRange(min=1), metavar="EPOCHS",
+              help="With --validation: stop after this number of epochs without a lower "
+              "validation loss.")
 @click.option("--log", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Write a log for TensorBoard into this folder.")  # fmt: skip
 @click.option("--curve", "picture", type=files.Written(),
@@ -117,7 +124,8 @@ def command(
     request: Request, data: Path, held: str | None, output: Path | None, loss: Loss | None,
     scores: str | None, trained: tuple[str, ...], optimizer: str, schedule: str, warmup: int,
     epochs: int, batch: int | None, seed: int, clip: float | None, accumulate: int,
-    checkpoint: Path | None, every: int | None, log: Path | None, picture: Path | None,
+    checkpoint: Path | None, every: int | None, keep_best: bool, patience: int | None,
+    log: Path | None, picture: Path | None,
     schema: Schema | None, granularity: Granularity | None, memory: str | None,
     pictures: Pictures, **numbers: float | None,
 ) -> None:  # fmt: skip
@@ -129,6 +137,9 @@ def command(
     refuse_constants(request, "what is trained has all inputs")
     if granularity is not None and schema is None:
         raise OptionError("--granularity is given without --quantize, expected both")
+    if held is None and (keep_best or patience is not None):
+        given = "--keep-best" if keep_best else "--patience"
+        raise OptionError(f"{given} is given without --validation, expected both")
     if output is not None and output.suffix not in (".onnx", ".ago"):
         raise OptionError(f"-o {output}: expected FILE.onnx or FILE.ago")
     for path in (output, picture):
@@ -150,17 +161,20 @@ def command(
     graph = train.supervise(ag.trainable(model, trained), chosen, scores)
     arrays = {name: _fitting(graph, name, x) for name, x in arrays.items()}
     kept = kept and {name: _fitting(graph, name, x) for name, x in kept.items()}
-    steps = epochs * (len(arrays[LABELS]) // (batch or batch_of(graph)))
+    each = len(arrays[LABELS]) // (batch or batch_of(graph))
     with contextlib.ExitStack() as stack:
         notes = stack.enter_context(Log(log)) if log is not None else None
         report = stack.enter_context(training_progress())
         trainer = train.Trainer(
-            graph, "loss", _optimizer(optimizer, numbers), _schedule(schedule, warmup, steps),
-            clip, accumulate, target=Target.parse(request.target), threads=request.threads,
+            graph, "loss", _optimizer(optimizer, numbers),
+            _schedule(schedule, warmup, epochs * each), clip, accumulate,
+            target=Target.parse(request.target), threads=request.threads,
             options=replace(request, memory=memory).options(report.compiling),
         )  # fmt: skip
+        past: list[train.Epoch] = []
         if checkpoint is not None and checkpoint.exists():
             trainer.load(checkpoint)
+            past = history.read(checkpoint, trainer.steps // max(1, each))
             report.err(f"goes on from step {trainer.steps}, as {checkpoint} says")
         pressed = stack.enter_context(interruptible(report.err))
 
@@ -169,27 +183,36 @@ def command(
             if notes is not None:
                 notes.step(done, means)
             if pressed():
+                begun = train.Epoch((done - 1) // each, 0, 0.0, dict(means))
+                _draw([*past, begun], picture)
                 _end(trainer, checkpoint, report.err)
 
         def epoch(one: train.Epoch) -> None:
             if not request.json:
                 report.out(str(one))
+            past.append(one)
+            if checkpoint is not None:
+                history.write(checkpoint, past)
             if notes is not None:
                 notes.epoch(trainer.steps, one)
 
-        found = trainer.fit(arrays, epochs, batch, seed, kept, checkpoint, every or 0, epoch, step)
-    if picture is not None and found:
-        drawn = curve(found).encode()
-        files.write(picture, lambda file: _fill(file, drawn))
+        found = trainer.fit(
+            arrays, epochs, batch, seed, kept, checkpoint, every or 0, epoch, step,
+            keep_best, patience, tuple(past),
+        )  # fmt: skip
+    _draw(past, picture)
     if output is not None:
         _write(trainer.trained(), output, request)
-    last = found[-1] if found else None
     result = {
         "steps": trainer.steps, "parameters": len(trainer.parameters), "file": str(output or ""),
         "epochs": [{"number": e.number, "seconds": e.seconds, **e.means,
                     **{f"held_{k}": v for k, v in e.held.items()}} for e in found],
     }  # fmt: skip
-    done = "nothing was left to do" if last is None else counted(trainer.steps, "step")
+    done = counted(trainer.steps, "step") if found else "nothing was left to do"
+    best = history.best_of(past, trainer.loss) if keep_best else None
+    if best is not None:
+        result["best"] = best.number
+        done += f", epoch {best.number} has the lowest held loss"
     if output is None:
         done += "; -o FILE writes the model"
     show(result, [f"{output}: {done}" if output is not None else done], request.json)
@@ -206,6 +229,13 @@ def _end(
     taken = f"{counted(trainer.steps, 'step')} {'was' if trainer.steps == 1 else 'were'} taken"
     err(f"{taken}; {left}")
     raise KeyboardInterrupt
+
+
+def _draw(epochs: Sequence[train.Epoch], picture: Path | None) -> None:
+    """Write the curve of epochs to a picture, if there are both."""
+    if picture is not None and epochs:
+        drawn = curve(epochs).encode()
+        files.write(picture, lambda file: _fill(file, drawn))
 
 
 def _optimizer(name: str, numbers: Mapping[str, float | None]) -> train.Optimizer:

@@ -5,6 +5,7 @@ A step is one graph and one program: forward, backward and update, in place wher
 
 from alpenglow.autodiff import stop_gradient
 from alpenglow.quant.aware import quantization_aware
+from alpenglow.train.history import Epoch
 from alpenglow.train.layers import batch_norm, conv, dense, embedding, layer_norm, max_pool
 from alpenglow.train.losses import (
     accuracy,
@@ -20,7 +21,7 @@ from alpenglow.train.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, RMS
 from alpenglow.train.parameters import trainable
 from alpenglow.train.schedules import cosine, steps, warmup
 from alpenglow.train.supervised import supervise
-from alpenglow.train.trainer import Epoch, Trainer
+from alpenglow.train.trainer import Trainer
 
 __all__ = [
     "SGD",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alpenglow.base.errors import OptionError
-from alpenglow.train.trainer import Epoch
+from alpenglow.train.history import Epoch
 
 WIDTH, HEIGHT, MARGIN = 640, 360, 48
 COLOURS = ("#1f6feb", "#d1242f")

@@ -6,7 +6,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from alpenglow.runtime.executables.executor import Executable
 from alpenglow.runtime.session.session import Session
 from alpenglow.train.blame import first_infinite
 from alpenglow.train.data import Batch, Data, Samples, Stream, ahead, batches
+from alpenglow.train.history import Epoch, best_file_of, best_of, stalled
 from alpenglow.train.optimizers import Optimizer
 from alpenglow.train.parameters import fixed, inference
 from alpenglow.train.schedules import Schedule, constant
@@ -34,34 +34,6 @@ Array = NDArray[Any]
 
 BATCH = 32
 """Samples of a batch where neither a caller nor the graph says how many."""
-
-
-@dataclass
-class Epoch:
-    """Report one pass over the data.
-
-    Args:
-        number: the number of the epoch, from 0.
-        steps: the number of steps of the epoch.
-        seconds: the time of the epoch in seconds.
-        means: the means of the scalar outputs over the batches.
-        held: the same over the data that were held back.
-
-    Example:
-        >>> ag.train.Epoch(0, 100, 2.5, {"loss": 0.25}).means["loss"]
-        0.25
-    """
-
-    number: int
-    steps: int
-    seconds: float
-    means: dict[str, float]
-    held: dict[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        parts = [f"{name} {value:.4f}" for name, value in self.means.items()]
-        parts += [f"held {name} {value:.4f}" for name, value in self.held.items()]
-        return f"epoch {self.number}: {', '.join(parts)}, {self.seconds:.1f} s"
 
 
 class Trainer:
@@ -193,6 +165,9 @@ class Trainer:
         every: int = 0,
         report: Callable[[Epoch], None] | None = None,
         progress: Callable[[int, int, Mapping[str, float]], None] | None = None,
+        keep_best: bool = False,
+        patience: int | None = None,
+        earlier: Sequence[Epoch] = (),
     ) -> list[Epoch]:
         """Run steps on all data, until `epochs` epochs in all are done.
 
@@ -212,12 +187,21 @@ class Trainer:
             report: a function that is called with each epoch.
             progress: a function that is called after each step with the number of steps, the number
                 of all steps or 0, and the means so far.
+            keep_best: True sets the trainer, at the end, to its state after the epoch with the
+                lowest validation loss; with `checkpoint` the file `CHECKPOINT.best` keeps it.
+            patience: the number of epochs without a lower validation loss after which training
+                stops; None: it does not stop before `epochs`.
+            earlier: the epochs before this call, which count for `keep_best` and `patience`.
 
         Returns:
             The epochs of this call.
         """
         if epochs < 1:
             raise OptionError(f"epochs is {epochs}, expected 1 or more")
+        if patience is not None and patience < 1:
+            raise OptionError(f"patience is {patience}, expected 1 or more")
+        if held is None and (keep_best or patience is not None):
+            raise OptionError("held is None, expected validation data for keep_best and patience")
         source = batches(data, self._size(batch), seed, whole=True)
         if held is not None:
             self._check_held(held)
@@ -227,17 +211,22 @@ class Trainer:
             )
         each = len(source)
         number, begin = divmod(self.steps, each) if each else (0, 0)
-        found = []
-        while number < epochs:
+        best = _Best(self.session, checkpoint, earlier, self.loss) if keep_best else None
+        found: list[Epoch] = []
+        while number < epochs and not stalled([*earlier, *found], self.loss, patience):
             epoch = self._epoch(source, number, begin, epochs, checkpoint, every, progress)
             if checkpoint is not None:
                 self.save(checkpoint)
             if held is not None:
                 epoch.held = self.evaluate(held, batch)
+            if best is not None:
+                best.keep(epoch)
             if report is not None:
                 report(epoch)
             found.append(epoch)
             number, begin = number + 1, 0
+        if best is not None:
+            best.restore()
         return found
 
     def _epoch(
@@ -364,6 +353,38 @@ def fixed_batch(g: Graph) -> int | None:
 def batch_of(g: Graph) -> int:
     """Return how many samples a batch has where nobody says."""
     return fixed_batch(g) or BATCH
+
+
+class _Best:
+    """The state of a session after the epoch with the lowest validation loss."""
+
+    def __init__(
+        self, session: Session, checkpoint: str | os.PathLike[str] | None,
+        earlier: Sequence[Epoch], loss: str,
+    ) -> None:  # fmt: skip
+        self._session, self._loss = session, loss
+        self._file = None if checkpoint is None else best_file_of(checkpoint)
+        self._arrays: dict[str, Array] = {}
+        stored = self._file is not None and self._file.exists()
+        self._best = best_of(earlier, loss) if stored else None
+
+    def keep(self, epoch: Epoch) -> None:
+        """Keep the present state if the epoch is better than those before."""
+        best = best_of([epoch] if self._best is None else [self._best, epoch], self._loss)
+        if best is not epoch:
+            return
+        self._best = epoch
+        if self._file is not None:
+            self._session.save(self._file)
+        else:
+            held = self._session.variables
+            self._arrays = {name: np.array(held[name]) for name in held}
+
+    def restore(self) -> None:
+        """Set the session to the state after the best epoch, if there is one."""
+        if self._best is not None and self._file is not None:
+            self._session.load(self._file)
+        self._session.variables.update(self._arrays)
 
 
 class _Means:
