@@ -21,7 +21,7 @@ from alpenglow.cli import files
 from alpenglow.cli.help import Command
 from alpenglow.cli.interrupts import interruptible
 from alpenglow.cli.options import Request, memory_option, model_options
-from alpenglow.cli.output import examples, show
+from alpenglow.cli.output import columns, examples, show
 from alpenglow.cli.pictures import picture_options
 from alpenglow.cli.profile_ranges import whole_graph
 from alpenglow.cli.progress import training_progress
@@ -34,7 +34,7 @@ from alpenglow.quant.options import Granularity, QuantOptions
 from alpenglow.quant.schema import SCHEMAS, Schema
 from alpenglow.train import history
 from alpenglow.train.data import Samples, folder
-from alpenglow.train.logs import Log, curve
+from alpenglow.train.logs import Log, chart, curve
 from alpenglow.train.schedules import Schedule
 from alpenglow.train.supervised import LABELS, Loss
 from alpenglow.train.trainer import batch_of
@@ -201,6 +201,9 @@ def command(
             keep_best, patience, tuple(past),
         )  # fmt: skip
     _draw(past, picture)
+    if found and (width := columns()) is not None and not request.json:
+        for line in chart(past, width):
+            click.echo(line)
     if output is not None:
         _write(trainer.trained(), output, request)
     result = {
