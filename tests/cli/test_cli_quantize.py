@@ -190,7 +190,10 @@ def test_pictures_are_samples_and_their_folders_labels(folder: Path) -> None:
         ("--max-drop 200%", "--max-drop is 200%, expected a share, like 0.5% or 0.005"),
         ("--max-drop lots", "--max-drop is lots, expected a share"),
         ("--keep nothing", "keep names nothing, which is no value and no operator"),
-        ("--precision bf16 --weights-only int8", "--precision bf16 is for what is not quantized"),
+        (
+            "--precision bf16 --weights-only int8",
+            "--precision bf16 is not supported with --weights-only",
+        ),
         ("--group 4", "group is 4, expected 0, or a number of inputs with weights_only"),
         ("--calibrate 8", "count is 8, expected 1 to 7 of 8 samples"),
         ("--data none.npz", "expected a folder or file of samples"),

@@ -90,7 +90,7 @@ def test_what_cannot_be_loaded_is_told(doubling: Path) -> None:
 def test_a_process_that_dies_is_told(process: Process) -> None:
     process._process.kill()
 
-    with pytest.raises(UnsupportedError, match="alpenglow died"):
+    with pytest.raises(UnsupportedError, match="alpenglow ended with exit status -9"):
         process.burst(SHORT)
 
 

@@ -114,7 +114,7 @@ def test_what_lasts_and_does_not_fit_is_refused() -> None:
         ({key: began["present.1.encoder.key"].astype(np.float64)}, "is float64, expected float32"),
         ({key: began["present.1.encoder.key"][:, :1]}, r"shape \(1, 1, 5, 4\), expected"),
         ({key: began["present.1.encoder.key"][:, :, :4]}, "where the other inputs make it"),
-        ({"past_key_values.1.decoder.key": fed[MASK]}, "there is no input"),
+        ({"past_key_values.1.decoder.key": fed[MASK]}, "expected inputs"),
     ):
         with pytest.raises(FeedError, match=why):
             exe.session(length=9, inputs={**lasting, **wrong})

@@ -36,7 +36,7 @@ def test_a_chart_has_the_numbers_of_epochs() -> None:
 def test_equal_losses_have_a_sign_of_their_own() -> None:
     epochs = [Epoch(k, 1, 0.0, {"loss": 2.0 - k}, {"loss": 2.0 - k}) for k in range(2)]
 
-    assert chart(epochs, 80)[0].endswith("* trained, o held back, @ both")
+    assert chart(epochs, 80)[0].endswith("* training, o validation, @ both")
 
 
 def test_one_epoch_has_no_chart() -> None:

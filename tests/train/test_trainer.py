@@ -382,7 +382,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: trainer().fit({**samples(32), "labels": np.zeros(31, np.int64)}, batch=16),
         FeedError, "32 samples of x, 31 samples of labels"),
     "too few held back for a whole batch": (
-        lambda: trainer().fit(samples(32), held=samples(20)), FeedError, "takes 16 at a time"),
+        lambda: trainer().fit(samples(32), held=samples(20)), FeedError, "a multiple of 16"),
     "a checkpoint in no folder": (
         lambda: trainer().fit(samples(32), checkpoint="nowhere/run.npz"), OptionError,
         "checkpoint is nowhere/run.npz, expected a file in a folder"),

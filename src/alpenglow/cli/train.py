@@ -215,7 +215,7 @@ def command(
     best = history.best_of(past, trainer.loss) if keep_best else None
     if best is not None:
         result["best"] = best.number
-        done += f", epoch {best.number} has the lowest held loss"
+        done += f", epoch {best.number} has the lowest validation loss"
     if output is None:
         done += "; -o FILE writes the model"
     show(result, [f"{output}: {done}" if output is not None else done], request.json)

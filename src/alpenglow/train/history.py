@@ -26,7 +26,7 @@ class Epoch:
         steps: the number of steps of the epoch.
         seconds: the time of the epoch in seconds.
         means: the means of the scalar outputs over the batches.
-        held: the same over the data that were held back.
+        held: the same over the validation data.
 
     Example:
         >>> ag.train.Epoch(0, 100, 2.5, {"loss": 0.25}).means["loss"]
@@ -41,7 +41,7 @@ class Epoch:
 
     def __str__(self) -> str:
         parts = [f"{name} {value:.4f}" for name, value in self.means.items()]
-        parts += [f"held {name} {value:.4f}" for name, value in self.held.items()]
+        parts += [f"validation {name} {value:.4f}" for name, value in self.held.items()]
         return f"epoch {self.number}: {', '.join(parts)}, {self.seconds:.1f} s"
 
 

@@ -51,7 +51,7 @@ class Log:
     def epoch(self, number: int, epoch: Epoch) -> None:
         """Note what came of an epoch, which ended with a step."""
         for name, value in epoch.held.items():
-            self._writer.add_scalar(f"held/{name}", value, number)
+            self._writer.add_scalar(f"validation/{name}", value, number)
         self._writer.flush()
 
 
@@ -146,8 +146,8 @@ def chart(epochs: Sequence[Epoch], width: int, loss: str = "loss") -> list[str]:
 def losses(epochs: Sequence[Epoch], loss: str) -> dict[str, list[tuple[int, float]]]:
     """Return the finite losses by the number of the epoch, of training and of validation."""
     both = {
-        "trained": [(e.number, e.means[loss]) for e in epochs],
-        "held back": [(e.number, e.held[loss]) for e in epochs if loss in e.held],
+        "training": [(e.number, e.means[loss]) for e in epochs],
+        "validation": [(e.number, e.held[loss]) for e in epochs if loss in e.held],
     }
     return {
         name: [(number, y) for number, y in points if math.isfinite(y)]

@@ -281,8 +281,9 @@ class Trainer:
         count = len(Samples(held, 1, None, whole=False))
         if count % size:
             raise FeedError(
-                f"{count} samples are held back, but the graph takes {size} at a time",
-                hint=f"hold back {count - count % size}, or build the graph with an open batch",
+                f"there are {count} validation samples, expected a multiple of {size}, the batch "
+                "of the graph",
+                hint=f"give {count - count % size}, or build the graph with a dynamic batch",
             )
 
     # ── what comes of it ──
