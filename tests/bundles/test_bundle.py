@@ -486,10 +486,11 @@ def test_the_command_prints_what_memory_is_needed(path: Path, tmp_path: Path) ->
     lines = [line.split() for line in result.stdout.splitlines()]
 
     assert result.exit_code == 0, result.output
-    assert [line[0] for line in lines[1:7]] == [
-        "code", "constants", "entry", "mutable", "scratch", "stack",
+    assert [line[0] for line in lines[1:8]] == [
+        "code", "constants", "entry", "mutable", "scratch", "stack", "work",
     ]  # fmt: skip
-    assert lines[7] == ["input", "0", "image:", "f32[1,3,16,16]"]
+    assert lines[8] == ["input", "0", "image:", "f32[1,3,16,16]"]
+    assert [line[0] for line in lines[-3:]] == ["sum", "flash", "RAM"]
 
 
 def test_the_command_makes_several_entry_points(path: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from alpenglow.base.words import counted, shown
 from alpenglow.bundles.elf.fat import require_fat
 from alpenglow.bundles.elf.system import for_system
 from alpenglow.bundles.entry import APIS, Api
+from alpenglow.bundles.footprint import ONLY_COMPILED, Limits, footprint
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.job import Job, Made, Needs
 from alpenglow.bundles.mutable import State, identifiers
@@ -69,6 +70,19 @@ class Bundle:
     routines: tuple[Routine, ...]
     needs: Needs
 
+    @property
+    def flash_nbytes(self) -> int:
+        """Return the bytes of code and constants; of source code, the bytes of constants only."""
+        return footprint(self.constants_nbytes, self.routines, self.needs).flash
+
+    @property
+    def ram_nbytes(self) -> int:
+        """Return the bytes of mutable memory, scratch memory and stack during a call.
+
+        If there are several entry points, this is the largest of their sums.
+        """
+        return footprint(self.constants_nbytes, self.routines, self.needs).ram
+
     def __str__(self) -> str:
         """Return the memory that the bundle needs, for reading."""
         code = self.needs.code_nbytes + self.needs.data_nbytes
@@ -95,10 +109,19 @@ class Bundle:
             ]
             if self.needs.on_host:
                 lines.append(f"  {'stack':10} {self.needs.stack_nbytes:>12,}   {bound}")
+            lines.append(f"  {'work':10} {r.multiply_adds:>12,}   multiply-adds of a call")
             for s in r.symbols:
                 kind = "output" if s.output else "input"
                 most = f", at most {s.type}" if s.now else ""
                 lines.append(f"  {kind:10} {s.offset:>12,}   {shown(s.name)}: {s.shown}{most}")
+        if self.needs.on_host:
+            flash = "code and constants" if self.needs.compiled else f"constants; {ONLY_COMPILED}"
+            ram = "mutable, scratch and stack" + ", the largest entry" * (len(self.routines) > 1)
+            lines += [
+                "sum",
+                f"  {'flash':10} {self.flash_nbytes:>12,}   {flash}",
+                f"  {'RAM':10} {self.ram_nbytes:>12,}   {ram}",
+            ]
         return "\n".join(lines)
 
 
@@ -129,6 +152,8 @@ def bundle(
     release: str = "1.0",
     system: str | None = None,
     memory: int | str | None = None,
+    flash: int | str | None = None,
+    ram: int | str | None = None,
     options: Options | None = None,
     force: bool = False,
     rounding: str | None = None,
@@ -161,6 +186,8 @@ def bundle(
         system: "linux", "macos" or "windows"; None: this system if the target has its architecture,
             else linux.
         memory: the limit of the scratch memory of a call: bytes, or a text like "200KB".
+        flash: the limit of code and constants together: bytes, or a text like "256KiB".
+        ram: the limit of mutable memory, scratch memory and stack of a call together, likewise.
         options: the options of the compiler; None: `Options()`.
         force: True replaces a folder that holds only unchanged files of a bundle.
         rounding: how a quantized TFLite model rounds integers; see `load`.
@@ -170,7 +197,8 @@ def bundle(
 
     Raises:
         UnsupportedError: if a dynamic dimension is left, or an operator has no kernel.
-        MemoryLimitError: if the compiler cannot keep to `memory`; it states the smallest limit.
+        MemoryLimitError: if the compiler cannot keep to `memory`, and states the smallest limit;
+            or if the bundle takes more than `flash` or `ram`, and lists its parts.
         OptionError: if the folder exists, or a name is not an identifier of C.
 
     Example:
@@ -178,7 +206,7 @@ def bundle(
         >>> sorted(bundle.files)[:3]
         ['CMakeLists.txt', 'main.c', 'model.c']
     """
-    folder = Path(out)
+    folder, limits = Path(out), Limits.parse(flash, ram)
     targets, settings = machines(target, system), options or Options()
     if memory is not None:
         settings = replace(settings, memory=memory)
@@ -195,7 +223,7 @@ def bundle(
             programs, name, api=api, embedded=weights == "embedded", format=written,
             freestanding=freestanding, portable=portable, release=release, options=settings,
         )  # fmt: skip
-    return write(made, folder, name, force)
+    return write(made, folder, name, force, limits)
 
 
 def machines(target: str | Target, system: str | None = None) -> tuple[Target, ...]:
@@ -277,9 +305,17 @@ def planned(
     return model
 
 
-def write(made: tuple[BundlePlan, Made], folder: Path, name: str, force: bool = False) -> Bundle:
-    """Write what `produced` made into a folder."""
+def write(
+    made: tuple[BundlePlan, Made], folder: Path, name: str, force: bool = False,
+    limits: Limits | None = None,
+) -> Bundle:  # fmt: skip
+    """Write a plan and its files into a folder.
+
+    Raises MemoryLimitError, and writes nothing, if the bundle exceeds `limits`.
+    """
     layout, product = made
+    if limits is not None:
+        limits.check(footprint(layout.constants_nbytes, layout.routines, product.needs))
     write_folder(folder, product.files, force)
     sizes = {file: len(content) for file, content in product.files.items()}
     return Bundle(

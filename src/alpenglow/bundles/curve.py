@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from alpenglow.base.errors import MemoryLimitError
+from alpenglow.bundles.plan import multiply_adds
 from alpenglow.compiler import Options
 from alpenglow.program import Program
 
@@ -39,11 +40,6 @@ def curve(
             last = limited.arena
             extra = multiply_adds(limited) - plain
             yield Point(last, extra, len(list(limited.instrs())), code_of(limited))
-
-
-def multiply_adds(program: Program) -> int:
-    """Return how many multiply-adds along inner dimensions a program takes."""
-    return sum(i.work() for i in program.instrs())
 
 
 def _programs(

@@ -92,6 +92,7 @@ class Routine:
 
     A call adds `step` rows to the `state`, if that grows, and ends with the moves `last`.  One that
     `loses` the state leaves none if data are out of range, for parts of it were written over.
+    `multiply_adds` counts those of a call, with most rows if the state grows.
     """
 
     entry: str
@@ -105,6 +106,7 @@ class Routine:
     step: int = 0
     last: tuple[Move, ...] = ()
     loses: bool = False
+    multiply_adds: int = 0
 
     @property
     def inputs(self) -> tuple[Symbol, ...]:
@@ -173,6 +175,11 @@ class BundlePlan:
         for c in self.constants:
             region[c.offset : c.offset + c.array.nbytes] = c.array.tobytes()
         return bytes(region)
+
+
+def multiply_adds(program: Program) -> int:
+    """Return the number of multiply-adds along inner dimensions; a loop's body counts once."""
+    return sum(i.work() for i in program.instrs())
 
 
 Planned = Program | Grown
@@ -276,6 +283,7 @@ class _Maker:
             state=self._state(programs[0], memory, rows), step=rows.step if rows else 0,
             last=tuple(dict.fromkeys(m for p in programs for m in _swaps(p, memory.places))),
             loses=any(map(_loses, versions)),
+            multiply_adds=max(map(multiply_adds, programs)),
         )  # fmt: skip
 
     def _state(self, program: Program, memory: Mutable, rows: Rows | None) -> State | None:

@@ -24,6 +24,7 @@ from alpenglow.bundles import (
 from alpenglow.bundles.curve import curve
 from alpenglow.bundles.elf.system import SYSTEMS
 from alpenglow.bundles.entry import APIS, Api
+from alpenglow.bundles.footprint import Limits
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.plan import Planned
 from alpenglow.cli.help import Command
@@ -53,6 +54,7 @@ alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
 alpenglow bundle model.onnx -o bundle --force
 alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding --memory 64KB
 alpenglow bundle model.onnx --target cortex-m4 --memory-curve
+alpenglow bundle model.onnx --target cortex-m4 -o out --flash 512KiB --ram 128KiB
 alpenglow bundle model.onnx -o source --format c --portable
 alpenglow bundle model.onnx -o web --format wasm --target wasm32
 alpenglow bundle model.onnx -o fat --target x86-64-v2,x86-64-v3,x86-64-v4
@@ -99,6 +101,10 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 @click.option("--release", default="1.0", show_default=True, metavar="VERSION",
               help="With --format wheel: the version of the package.")  # fmt: skip
 @memory_option
+@click.option("--flash", metavar="BYTES|256KiB",
+              help="Limit of code and constants together.  A larger bundle is not written.")
+@click.option("--ram", metavar="BYTES|64KiB",
+              help="Limit of inputs, outputs, state, scratch memory and stack of a call together.")
 @timeout_option
 @click.option("--memory-curve", is_flag=True,
               help="Print the cost of several memory limits, and write nothing.")  # fmt: skip
@@ -110,14 +116,14 @@ def command(
     kind: str | None, variants: tuple[str, ...], state: bool, length: int | None,
     last: tuple[str, ...], freestanding: bool,
     system: str | None,
-    portable: bool, release: str, memory: str | None, memory_curve: bool, force: bool,
-    timeout: float | None,
+    portable: bool, release: str, memory: str | None, flash: str | None, ram: str | None,
+    memory_curve: bool, force: bool, timeout: float | None,
 ) -> None:  # fmt: skip
     """Write MODEL as files that run without Alpenglow, into a new folder.
 
     The caller provides all memory.  The sizes are printed, and are constants of the header.
     """
-    request = replace(request, memory=memory, timeout=timeout)
+    request, limits = replace(request, memory=memory, timeout=timeout), Limits.parse(flash, ram)
     name = entry or default_name(request.model)
     shapes = parse_variants(variants)
     targets = machines(request.target, system)
@@ -151,7 +157,7 @@ def command(
             programs, name, api=api, embedded=weights == "embedded", format=form,
             freestanding=freestanding, portable=portable, release=release, options=options,
         )  # fmt: skip
-        bundle = write(made, output, name, force)
+        bundle = write(made, output, name, force, limits)
     show(_described(bundle), str(bundle).splitlines(), request.json)
 
 
@@ -232,6 +238,8 @@ def _described(bundle: Bundle) -> dict[str, object]:
         "files": dict(bundle.files),
         "code_nbytes": bundle.needs.code_nbytes + bundle.needs.data_nbytes if compiled else None,
         "constants_nbytes": bundle.constants_nbytes,
+        "flash_nbytes": bundle.flash_nbytes if compiled else None,
+        "ram_nbytes": bundle.ram_nbytes,
         "state": None
         if state is None
         else {
@@ -246,6 +254,7 @@ def _described(bundle: Bundle) -> dict[str, object]:
                 "name": r.entry,
                 "mutable_nbytes": r.mutable_nbytes,
                 "scratch_nbytes": r.scratch_nbytes,
+                "multiply_adds": r.multiply_adds,
                 "stack_nbytes": bundle.needs.stack_nbytes if compiled else None,
                 "symbols": [
                     {
