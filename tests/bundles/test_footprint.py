@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
+import growing_cases
 from alpenglow.base.errors import MemoryLimitError, OptionError
 from alpenglow.ops.product.contraction import MatMul
 
@@ -78,3 +79,16 @@ def test_source_code_counts_constants_only(tmp_path: Path) -> None:
 def test_a_limit_is_a_number_of_bytes(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="flash is 'much', expected a whole number of bytes"):
         ag.bundle(matmul(), tmp_path / "out", flash="much")
+
+
+def test_multiply_adds_of_growing_state_are_those_with_most_rows(tmp_path: Path) -> None:
+    def work(length: int) -> int:
+        made = ag.bundle(
+            growing_cases.decoder(), tmp_path / str(length), entry="n",
+            shapes={"x": (1, 1, 8)}, state=True, length=length,
+        )  # fmt: skip
+        return made.routines[0].multiply_adds
+
+    short, middle, long = work(4), work(8), work(12)
+
+    assert long - middle == middle - short > 0

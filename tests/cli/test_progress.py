@@ -1,4 +1,4 @@
-"""What a training run prints on a terminal: a spinner, a bar, and lines above them."""
+"""A training run prints on a terminal: a spinner, a bar, and lines above them."""
 
 from __future__ import annotations
 

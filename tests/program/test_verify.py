@@ -169,7 +169,7 @@ def test_a_hidden_input_is_a_key() -> None:
         ),
         (
             [("arena=192", f"arena={1 << 60}")],
-            f"arena is {1 << 60} bytes, expected 0 to 192, the end of buffers",
+            f"arena is {1 << 60} bytes, expected 0 to 192, where the last buffer ends",
         ),
         ([("16 @ 0", "16 @ 99999936")], "a part of the arena of 192 bytes"),
         ([("16 @ 0", "16 @ 1")], "is at 1, expected a multiple of 64"),

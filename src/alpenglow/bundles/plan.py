@@ -30,6 +30,7 @@ from alpenglow.kernel.stoppable import STOP
 from alpenglow.machines.choice import ChosenKernel
 from alpenglow.ops.control.jump import Jump
 from alpenglow.program import Buffer, Instr, Program, Region
+from alpenglow.program.bind import bind
 from alpenglow.runtime.session.held import overwrites
 
 CHECKS_NBYTES = ALIGNMENT
@@ -92,7 +93,7 @@ class Routine:
 
     A call adds `step` rows to the `state`, if that grows, and ends with the moves `last`.  One that
     `loses` the state leaves none if data are out of range, for parts of it were written over.
-    `multiply_adds` counts those of a call, with most rows if the state grows.
+    `multiply_adds` is the number for one call, with the most rows if the state grows.
     """
 
     entry: str
@@ -182,8 +183,16 @@ def multiply_adds(program: Program) -> int:
     return sum(i.work() for i in program.instrs())
 
 
+def _multiply_adds(version: Version, rows: Rows | None) -> int:
+    """Return the multiply-adds of a program, with the most rows that it is for."""
+    if rows is None:
+        return multiply_adds(version.program)
+    most = max(last for _, last in version.rows)
+    return multiply_adds(bind(version.program, rows.values(most)))
+
+
 Planned = Program | Grown
-"""What an entry point runs: a program, or several for numbers of rows."""
+"""An entry point runs one program, or one of several, depending on the number of rows."""
 
 
 def layout(programs: Mapping[str, Planned], target: Target, *, strict: bool = False) -> BundlePlan:
@@ -233,7 +242,10 @@ def _chosen(alike: Sequence[Routine], targets: Sequence[Target]) -> Routine:
     assert len({r.checks for r in alike}) == 1, "targets differ in what they check"
     assert len({(r.state, r.last) for r in alike}) == 1, "targets differ in their state"
     scratch, loses = max(r.scratch_nbytes for r in alike), any(r.loses for r in alike)
-    return replace(first, scratch_nbytes=scratch, choices=choices, loses=loses)
+    work = max(r.multiply_adds for r in alike)
+    return replace(
+        first, scratch_nbytes=scratch, choices=choices, loses=loses, multiply_adds=work
+    )
 
 
 def _require_one_state(routines: Sequence[Routine]) -> None:
@@ -283,7 +295,7 @@ class _Maker:
             state=self._state(programs[0], memory, rows), step=rows.step if rows else 0,
             last=tuple(dict.fromkeys(m for p in programs for m in _swaps(p, memory.places))),
             loses=any(map(_loses, versions)),
-            multiply_adds=max(map(multiply_adds, programs)),
+            multiply_adds=max(_multiply_adds(v, rows) for v in versions),
         )  # fmt: skip
 
     def _state(self, program: Program, memory: Mutable, rows: Rows | None) -> State | None:

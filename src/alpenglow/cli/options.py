@@ -178,8 +178,8 @@ _MODEL: tuple[Callable[[Function], Function], ...] = (
                  help="How to round integers of a quantized TFLite model: as LiteRT with XNNPACK, "
                  "or as the reference kernels (firmware).  [default: xnnpack]"),
     click.option("--trust", is_flag=True,
-                 help="Load MODEL as what its content says it is, even code, whatever its file "
-                 "name ends in."),
+                 help="Take the format of MODEL from its content, also of machine code, whatever "
+                 "the name of its file ends in."),
     click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="PUBLIC.pem",
                  help="Accept only an archive that is signed with this key (see `alpenglow "
                  "sign`)."),

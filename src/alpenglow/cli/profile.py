@@ -55,9 +55,9 @@ def command(request: Request, top: int, rounds: int, trace_file: Path | None) ->
 
     Each kernel is timed alone, in the order of a run.  The table has its operations as a share of
     the measured peak, and its bytes as a share of the memory bandwidth; shares above 100 % are
-    reads from caches.  The column `limit` is the shortest time, in ms, in which its operations at
-    peak or its weights from memory can be done.  On an OpenCL device, peak and bandwidth are those
-    of the device, and copies to it and back are printed last.
+    reads from caches.  The column `limit` is the shortest possible time, in ms: its operations
+    at peak, or the reading of its weights from memory.  On an OpenCL device, the device's
+    peak and bandwidth count, and copies to it and back are printed last.
     """
     source = read(request)
     refuse_staged(request, source, "profiled")

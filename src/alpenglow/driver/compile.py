@@ -275,7 +275,7 @@ def loaded(
     if rounding is not None and isinstance(model, Graph | StagedModel):
         raise OptionError(
             "this model is imported already, and its integers are rounded as it says",
-            hint="tell it as it is loaded: load(…, rounding='reference')",
+            hint="give them to load: load(…, rounding='reference')",
         )
     if isinstance(model, Graph):
         bound = bind_shapes(model, shapes) if shapes else model

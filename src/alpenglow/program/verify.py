@@ -131,7 +131,7 @@ class _Verifier:
         peak = rounded_up(max(ends, default=0))
         if not 0 <= p.arena <= peak:
             raise ProgramError(
-                f"arena is {p.arena} bytes, expected 0 to {peak}, the end of buffers"
+                f"arena is {p.arena} bytes, expected 0 to {peak}, where the last buffer ends"
             )
         if not 0 <= p.lower_bound <= p.arena:
             raise ProgramError(f"lower_bound is {p.lower_bound}, expected 0 to {p.arena} (arena)")

@@ -250,7 +250,7 @@ class Session:
         with self._alone():
             there = self._rows()
             if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= there:
-                raise ValueError(f"trim to {rows!r} rows, expected 0 to {there}, which there are")
+                raise ValueError(f"trim to {rows!r} rows, expected 0 to {there} of them")
             if rows != there:
                 self._asked("trim", self._memory(), ctypes.c_int64(rows))
 

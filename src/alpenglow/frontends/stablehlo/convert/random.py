@@ -35,8 +35,8 @@ def rng_bit_generator(s: Site) -> Made:
     (state,), dtype = s.required(1), s.dtype(1)
     if state.type.dtype != "u64" or state.type.shape not in ((2,), (3,)) or dtype not in INTS:
         raise s.refuse(
-            f"initial_state is {state.type} and the result is {dtype}, "
-            "expected u64[2] or u64[3] and integers"
+            f"initial_state is {state.type}, expected u64[2] or u64[3]; "
+            f"the result is {dtype}, expected an integer dtype"
         )
     algorithm = s.choice("rng_algorithm", "DEFAULT", "PHILOX", "THREE_FRY")
     if algorithm == "THREE_FRY" and state.type.shape != (2,):

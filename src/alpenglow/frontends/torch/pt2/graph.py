@@ -80,7 +80,8 @@ def named(value: Any, what: str) -> str:
     """Return the name that a record holds and nothing else."""
     r = record(value, what)
     if r.keys() != {"name"}:
-        raise ModelError(f"{what} has the fields {some(map(str, r))}, expected name alone")
+        fields = some(map(str, r))
+        raise ModelError(f"{what} has the fields {fields}, expected the field name and no other")
     return field(r, "name", str, what)
 
 

@@ -72,7 +72,7 @@ def document(text: str, what: str) -> Record:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number in JSON, expected a text")
+    raise ValueError(f"{text} is not a number of JSON, expected it as a string")
 
 
 def record(value: Any, what: str, kind: str = "") -> Record:

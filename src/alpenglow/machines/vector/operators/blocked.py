@@ -161,7 +161,9 @@ class ConvBlocked(Primitive):
         if panels != w.shape[0] or (dots > 1 and w.shape[-1] != dots):
             raise unfit(self, x, w, f"w with {panels} panels of {width} outputs by {dots}")
         if any(self.edges) and spatial < 2:
-            raise TypeRuleError(f"conv_blocked: edges is {self.edges}, expected two spatial axes")
+            raise TypeRuleError(
+                f"conv_blocked: edges is {self.edges} with {spatial} spatial axes, expected 2 axes"
+            )
         out = [
             conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i],
                         *(self.edges if i == 0 else (0, 0)), self.dilations[i])
