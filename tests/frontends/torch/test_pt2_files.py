@@ -166,7 +166,7 @@ PARTS: list[tuple[Callable[[dict[str, bytes]], None], type[AlpenglowError], str]
     (content("data/weights/model.pt", b"PK"), UnsupportedError, "is pickled"),
     (content(MODEL, b"\xff"), ModelError, "not text"),
     (content(MODEL, b"[" * 100_000), ModelError, "expected JSON"),
-    (content(MODEL, b'{"graph_module": NaN}'), ModelError, "not a number in JSON"),
+    (content(MODEL, b'{"graph_module": NaN}'), ModelError, "not a number of JSON"),
     (content(WEIGHTS, b'{"config": {}}'), ModelError, "is missing in the archive"),
 ]
 
