@@ -188,7 +188,7 @@ def test_run_calls_the_function_that_fits(path: Path, tmp_path: Path) -> None:
 
     assert net.__all__ == ["run", "small", "large"]
     with pytest.raises(
-        ValueError, match=r"shapes are \[\(1, 3, 8, 8\)\], expected those of\n  small\(image"
+        ValueError, match=r"shapes are \[\(1, 3, 8, 8\)\], expected the shapes of\n  small\(image"
     ):
         net.run(image((1, 3, 8, 8))["image"])
 

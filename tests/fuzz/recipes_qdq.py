@@ -108,7 +108,7 @@ def attention(d: Draft, op: str) -> None:
 
 @recipe("qdq:moves", table=PATTERNS)
 def moves(d: Draft, op: str) -> None:
-    """What moves or selects elements, between quantizations of one grid or of two."""
+    """An operator that moves or selects elements, between quantizations of one grid or of two."""
     x = through(d, d.pick(["float"], 1, 4, empty=False))
     how = d.one_of(("Transpose", "Concat", "Slice", "Relu", "Softmax", "Mul", "ReduceMean",
                     "Sigmoid", "Gather"))  # fmt: skip

@@ -51,7 +51,7 @@ MISTAKES: dict[str, Callable[[Toy], object]] = {
     "a constant is 'abc' (str), expected an array of numbers": lambda t: t.g.constant("abc"),
     "a constant is of type list": lambda t: t.g.constant([[1, 2], [3]]),
     "a constant is None": lambda t: t.g.constant(None),
-    "the shape of a constant is (2, 3), expected that of f32[2]":
+    "the shape of a constant is (2, 3), expected f32[2]":
         lambda t: t.g.constant(t.array, type_="f32[2]"),
     "expected a value of this graph": foreign,
     "pass 'mine' returned None, expected a Graph": by_pass(None, "fuse"),

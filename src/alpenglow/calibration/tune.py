@@ -77,7 +77,7 @@ def tune(
 ) -> Tuning:
     """Return the plan that quantizes as much work as `max_drop` allows of a loss by `metric`.
 
-    What `options` keep stays kept.  All else that is not quantized takes `precision`.  Raises
+    What `options` keep stays kept.  Other layers that are not quantized take `precision`.  Raises
     FeedError where the metric needs labels and there are none.
     """
     check_metric(metric, data.labels)
@@ -128,7 +128,7 @@ class _PlanSearch:
         return kept
 
     def halved(self, tuning: Tuning, precision: Halves, most: float) -> Tuning:
-        """Return what was found, with halves for layers that are not quantized."""
+        """Return the tuned graph, with half precision in layers that are not quantized."""
         g = convert(tuning.plan, floats=True)
         asked = self.options.keep
         left = [d for d in tuning.plan.decisions if d.why and isinstance(d.node.op, Conv | MatMul)]

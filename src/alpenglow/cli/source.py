@@ -316,7 +316,7 @@ def _refuse_import(request: Request) -> None:
 def _refuse_extents(request: Request) -> None:
     if request.shapes or request.extents:
         raise OptionError(
-            f"--shapes and --dim fix dimensions of a model file; those of {request.model} are "
+            f"--shapes and --dim fix dimensions of a model file; dimensions of {request.model} are "
             "already fixed, or follow from the arrays of a call",
             hint="--input NAME=FILE.npy",
         )

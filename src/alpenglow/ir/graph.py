@@ -389,7 +389,7 @@ class Graph:
         data = misuse.array_given(array)
         t = type_of(data) if type_ is None else misuse.type_given(type_, "the type of a constant")
         if t.shape != data.shape and all(isinstance(d, int) for d in t.shape):
-            raise TypeRuleError(f"the shape of a constant is {data.shape}, expected that of {t}")
+            raise TypeRuleError(f"the shape of a constant is {data.shape}, expected {t}")
         return Value(t, name, array=copied(data) if copy else data)
 
     def __call__(self, op: Op, *inputs: Value | None, name: str = "") -> Value:

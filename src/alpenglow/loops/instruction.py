@@ -95,7 +95,7 @@ class Frame:
         return op if isinstance(op, Requantize) else None
 
     def before_rounding(self, value: Expr, at: list[Coord]) -> tuple[Expr, Expr]:
-        """Return what the requantization at the end rounds, and its zero point, given a sum."""
+        """Return the rounded operand and the zero point of the last requantization, given a sum."""
         assert self.body is not None, "a requantization follows the anchor"
         (result,) = self.body.outputs.values()
         assert result.producer is not None, "a part computes the result"

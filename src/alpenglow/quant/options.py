@@ -1,4 +1,4 @@
-"""What a caller can choose about quantization."""
+"""Options of quantization."""
 
 from __future__ import annotations
 

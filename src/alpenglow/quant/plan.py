@@ -25,7 +25,7 @@ INSIDE = "it is inside of a loop or a branch, where training does not round"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a layer: quantized, or `why` not."""
+    """The decision about a layer: quantized, or `why` not."""
 
     name: str
     node: Node

@@ -1,4 +1,4 @@
-"""What became of a quantized model, layer by layer: noise, ranges, shares of time, and reasons."""
+"""The report of a quantized model, layer by layer: noise, ranges, shares of time, and reasons."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def explain(
     """Run the original and the quantized graph on some samples and tell how they differ.
 
     `precision` and `keep` are those that the quantized graph is compiled with, as far as times are
-    told; noise is that of quantization alone.
+    told; the noise is from quantization alone.
     """
     g, env = written(made, floats=True)
     whole = [d for d in made.decisions if d.node in made.graph.nodes]

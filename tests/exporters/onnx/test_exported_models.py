@@ -120,7 +120,7 @@ def test_weights_in_few_bits_stay_so(weights: Any) -> None:
 
 
 def test_products_in_integers_are_one_operator_with_their_rounding() -> None:
-    """What passes make of a quantized layer is QLinearConv, or ConvInteger and what rounds it."""
+    """A quantized layer after passes is QLinearConv, or ConvInteger and its rounding."""
     g = ag.load(quantized_conv(), shapes={"x": (1, 3, 8, 8)})
     assert isinstance(g, Graph)
     arrays = {"x": np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8)).astype(np.uint8)}

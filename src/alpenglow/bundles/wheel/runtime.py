@@ -193,7 +193,7 @@ class Choice:
             if shapes == [t.at(rows) for t in routine.inputs]:
                 return routine
         known = "\n  ".join(map(repr, self.routines))
-        raise ValueError(f"shapes are {shapes}, expected those of\n  {known}")
+        raise ValueError(f"shapes are {shapes}, expected the shapes of\n  {known}")
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.routines))

@@ -22,7 +22,7 @@ LARGEST = 1 << 30
 
 SPLIT_VARIABLES = (
     "variables in a model with data-dependent shapes are not supported; "
-    "supported: variables if all shapes follow from those of the inputs"
+    "supported: variables if all shapes follow from the input shapes"
 )
 
 Key = tuple[str, str]

@@ -58,7 +58,7 @@ def read(path: Path, held: Held, fingerprint: str, types: Mapping[str, TensorTyp
             f"expected a state that a session saved: {error}", file=str(path)
         ) from None
     if owner != fingerprint:
-        raise SessionError(f"{path} holds the state of another model, expected that of this one")
+        raise SessionError(f"{path} holds the state of another model, expected state of this model")
     for name, array in arrays.items():
         if name not in types or not _fits(array, types[name]):
             t = f"{NAMES[array.dtype]}{list(array.shape)}"

@@ -42,7 +42,7 @@ def quantize_linear(s: Site) -> Made:
     dtype = element_type(to, "QuantizeLinear: output_dtype") if to else "u8"
     if zero is not None:
         if to and zero.type.dtype != dtype:
-            raise s.wrong(f"output_dtype is {dtype}, expected that of the zero point {zero.type}")
+            raise s.wrong(f"output_dtype is {dtype}, expected as the zero point, {zero.type}")
         dtype = zero.type.dtype
     precision = division(s, s.input(1).type.dtype)
     scale, zero = parameters(s, s.input(1), zero, x.type, dtype)

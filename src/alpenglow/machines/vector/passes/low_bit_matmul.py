@@ -155,7 +155,7 @@ def pays(x: Value, w: Weights, target: Target) -> bool:
 
 
 def weights(w: Value) -> Weights | None:
-    """Return what a matrix of dequantized constants is made of; None if w is none."""
+    """Return the parts of a matrix of dequantized constants; None if `w` is another matrix."""
     parts = _parts(w)
     if parts is None:
         return None
